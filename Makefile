@@ -57,7 +57,8 @@ bench: $(VENV)/.dev services
 CHAOS_SECONDS ?= 600
 CHAOS_TASKS ?= 20000
 CHAOS_SEED ?= $(shell date +%s)
-CHAOS_PAIRS ?= redis-postgresql rabbitmq-mariadb redis-replicated-postgresql redis-galera
+CHAOS_PAIRS ?= redis-postgresql rabbitmq-mariadb redis-replicated-postgresql redis-galera \
+    sentinel-postgresql rabbitmq-cluster-postgresql
 
 chaos: $(VENV)/.dev
 	for pair in $(CHAOS_PAIRS); do \

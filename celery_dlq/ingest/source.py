@@ -15,6 +15,7 @@ from kombu import Consumer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.json import loads
 
+from celery_dlq.addresses import broker_of, reach
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
 from celery_dlq.redrive.sqs import broker_errors, depth_of, is_on_sqs
@@ -89,11 +90,9 @@ def open_source(app: Any, queue: str) -> Iterator[Source]:
     :raises IngestError: the broker does not answer, fails later, or has no such queue.
     """
     with app.connection_for_read() as connection:
-        shown = connection.as_uri()
+        shown = broker_of(connection)
         try:
-            connection.ensure_connection(
-                max_retries=1, interval_start=0.2, timeout=BROKER_TIMEOUT_S
-            )
+            reach(connection, BROKER_TIMEOUT_S)
             with connection.channel() as channel:
                 yield _source(app, connection, channel, queue)
         except NotFound as error:

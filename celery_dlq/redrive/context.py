@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.addresses import broker_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import AppAndBroker, Operation
@@ -50,10 +51,7 @@ class RedriveContext:
 def app_and_broker_of(app: Any) -> AppAndBroker:
     """The name and broker of ``app``. Does not connect."""
     with app.connection_for_write() as connection:
-        broker = str(connection.as_uri())
-        # On SQS, the URL does not name it.
-        region = connection.transport_options.get("region")
-        broker = f"{broker} ({region})" if region else broker
+        broker = broker_of(connection)
     name = "" if app.main in _NAMELESS else str(app.main)
     return AppAndBroker(app=name[:_WIDTH], broker=broker[:_WIDTH])
 

@@ -15,6 +15,7 @@ from kombu import Producer
 from kombu.exceptions import OperationalError
 from kombu.transport.virtual.base import Base64
 
+from celery_dlq.addresses import reach
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.amqp import ConfirmingPublisher
@@ -37,7 +38,7 @@ def open_publisher(app: Any) -> Iterator[Publisher]:
             options = {**connection.transport_options, "confirm_publish": False}
             connection.transport_options = options
         try:
-            connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+            reach(connection, within_s=5)
         except (OperationalError, *broker_errors(connection)) as error:
             raise RedriveError(
                 f"The broker does not answer ({reason(error)}); nothing was sent. "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from celery.utils.log import get_logger
 from kombu.transport.virtual import Channel as VirtualChannel
 
+from celery_dlq.addresses import reach
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter
@@ -57,7 +58,7 @@ class Targets:
                 # assumed to exist.
                 is_new = queue == self._elsewhere and queue not in self._app.amqp.queues
                 if connection.transport.driver_type == "amqp" or is_new:
-                    connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+                    reach(connection, within_s=5)
                     return _ask(connection, queue)
         except Exception as error:  # noqa: BLE001 - sending will fail with it, and explain it
             logger.warning("the broker could not be asked about queue %s: %r", queue, error)

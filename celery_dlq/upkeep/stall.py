@@ -17,6 +17,7 @@ from typing import Any
 from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
+from celery_dlq.addresses import reach
 from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.queues import messages_in
@@ -228,7 +229,7 @@ class Queues:
         connection = self._app.connection_for_read(connect_timeout=ANSWER_S)
         limits = _LIMITS.get(connection.transport.driver_type, {})
         connection.transport_options = {**(connection.transport_options or {}), **limits}
-        return connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_S)
+        return reach(connection, ANSWER_S)
 
     def _errors(self) -> tuple[type[Exception], ...]:
         if self._connection is None:

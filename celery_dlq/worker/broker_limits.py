@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from celery_dlq.addresses import broker_of, has_several
 from celery_dlq.errors import page
 
 #: Half of RabbitMQ's default ``consumer_timeout``. RabbitMQ closes a consumer that keeps a message for longer
@@ -23,12 +25,15 @@ CONNECTION_LOST_S = 60.0
 #: timeout: RabbitMQ's default ``consumer_timeout``.
 UNACCEPTED_S = 2 * AMQP_HOLD_S
 
+#: The user in an address.
+_USER = re.compile(r"//[^/;]*@")
+
 
 @dataclass(frozen=True)
 class Hold:
     """Whether a retry waits in the broker or in the store."""
 
-    #: Names the broker; the same for all workers that connect to it by the same address.
+    #: Names the broker; the same for all workers that connect to it by the same addresses.
     place: str
     #: Seconds; a retry that has to wait longer is parked.
     at_most_s: float
@@ -139,9 +144,15 @@ def visibility_timeout(connection: Any) -> float | None:
 
 def _place_of(connection: Any) -> str:
     options = connection.transport_options
+    if has_several(connection) or options.get("master_name"):
+        # A failover changes none of this, and neither does a new user.
+        broker: tuple[object, ...] = (_USER.sub("//", broker_of(connection)),)
+    else:
+        broker = (
+            connection.transport_cls, connection.hostname, connection.port, connection.virtual_host,
+        )  # fmt: skip
     parts = (
-        connection.transport_cls, connection.hostname, connection.port, connection.virtual_host,
-        options.get("global_keyprefix"), options.get("queue_name_prefix"),
+        *broker, options.get("global_keyprefix"), options.get("queue_name_prefix"),
         # On SQS, which has no host of its own.
         *(options[name] for name in ("region",) if name in options),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.kinds import DONE, DROPPED
 from chaos.ledger import FINISHED, IGNORED, STARTED, Row
 from chaos.producer import Sent
+from chaos.redis_log import Undone
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import OPEN_STATES, Reason, State
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: An end that no worker can know of: the message was lost between the broker and a worker. See
 #: "What can still be lost" in docs/operations.md.
 SWALLOWED = "swallowed by the transport"
+#: Another one: a master of Redis had accepted the message, was killed, and its successor has no copy.
+NOT_COPIED = "not copied before a failover"
 #: The writer's words when neither store nor spool accepted a letter; the letter follows.
 _LAST_RESORT = "dead letter neither stored nor spooled"
 #: How a letter of poison names each delivery that did not end.
@@ -39,6 +42,9 @@ class Case:
     letter: DeadLetter | None
     #: The broker's books show that the message never reached the worker that it was meant for.
     swallowed: bool = False
+    #: A broker that was killed had accepted the message, or handed it out, and its successor does not know.
+    not_copied: bool = False
+    handed_out_again: bool = False
     #: Its letter was in a worker's log only, and was imported when all workers had stopped.
     from_log: bool = False
 
@@ -85,12 +91,21 @@ class Case:
             return DONE
         if self.sent.kind.name == "expires" or any(row.what == IGNORED for row in self.rows):
             return DROPPED
+        if self.not_copied:
+            return NOT_COPIED
         return SWALLOWED if self.swallowed else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is expected."""
+        is_open = self.sent.kind.is_sent_back and self.open_letter is not None
+        return self.end is not None and not is_open
 
     @property
     def came_again(self) -> bool:
         """Whether its message was handed out, or perhaps sent, more than once."""
-        return self.sent.tries > 1 or any(row.redelivered for row in self.rows)
+        is_marked = any(row.redelivered for row in self.rows)
+        return self.sent.tries > 1 or self.handed_out_again or is_marked
 
 
 def complaint(case: Case, deliveries: int) -> str | None:
@@ -108,7 +123,7 @@ def complaint(case: Case, deliveries: int) -> str | None:
     is_explained = case.ran_on or case.done_before_import
     if case.open_letter is not None and case.finishes and not is_explained:
         return f"finished, and has an open letter ({case.open_letter.reason.value})"
-    if end in (kind.end, SWALLOWED) or _excused(case, deliveries):
+    if end in (kind.end, SWALLOWED, NOT_COPIED) or _excused(case, deliveries):
         return None
     return f"ended as {_word(end)}, not as {_word(kind.end)}"
 
@@ -118,6 +133,9 @@ def _excused(case: Case, deliveries: int) -> bool:
     letter = case.open_letter
     if letter is None:
         return False
+    if case.from_log and case.sent.kind.is_sent_back:
+        # Imported when no worker was left to send it back.
+        return True
     if letter.reason is Reason.POISON:
         # Its process was killed under it that often, though not by itself. Once that may have been after
         # it was handed the task and before the body's first line: then only the letter names it.
@@ -137,11 +155,14 @@ def cases(
     letters: Mapping[str, DeadLetter],
     swallowed: Collection[str] = (),
     from_logs: Collection[str] = (),
+    undone: Undone = Undone(),  # noqa: B008
 ) -> list[Case]:
     return [
         Case(
             task, rows.get(task.task_id, ()), letters.get(task.task_id),
             swallowed=task.task_id in swallowed, from_log=task.task_id in from_logs,
+            not_copied=task.task_id in undone.accepted,
+            handed_out_again=task.task_id in undone.handed_out,
         )
         for task in list(sent)
     ]  # fmt: skip

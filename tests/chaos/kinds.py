@@ -23,6 +23,8 @@ class Kind:
     meaning: str
     #: Whether its body may ask for a retry, which cannot be sent while the broker is away.
     retries: bool = False
+    #: Whether it ends only after it was sent back from the store, and is sent only to brokers that fail over.
+    is_sent_back: bool = False
     #: Bounds of ``countdown`` in seconds.
     countdown: tuple[float, float] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -48,15 +50,22 @@ KINDS = {
         Kind("unheard_of", 0.01, Reason.UNKNOWN_TASK, "no worker knows a task of that name"),
         Kind("ignores", 0.02, DROPPED, "raises Ignore"),
         Kind("expires", 0.02, DROPPED, "has already expired when it is sent", options={"expires": -60}),
+        Kind("parks", 0.02, DONE, "its retry is parked; then succeeds", True, True),
+        Kind("heals", 0.02, DONE, "raises; succeeds after an automatic redrive", False, True),
+        Kind("redriven", 0.02, DONE, "raises; succeeds after a redrive", False, True),
     )
 }  # fmt: skip
 
 
-def mix(tasks: int, random: Random) -> list[Kind]:
-    """Tasks of each kind in their shares, at least one of each, in random order."""
-    counts = {name: max(1, round(tasks * kind.share)) for name, kind in KINDS.items()}
+def mix(tasks: int, random: Random, *, sent_back: bool = False) -> list[Kind]:
+    """Tasks of each kind in their shares, at least one of each, in random order.
+
+    :param sent_back: whether some are sent back from the store, in the place of tasks that succeed at once.
+    """
+    chosen_kinds = [kind for kind in KINDS.values() if sent_back or not kind.is_sent_back]
+    counts = {kind.name: max(1, round(tasks * kind.share)) for kind in chosen_kinds}
     rest = KINDS["quick"].name
-    counts[rest] += max(0, tasks - sum(counts.values()))
+    counts[rest] = max(1, counts[rest] + tasks - sum(counts.values()))
     chosen = [KINDS[name] for name, count in counts.items() for _ in range(count)]
     random.shuffle(chosen)
     return chosen[:tasks]

@@ -30,6 +30,8 @@ class Report:
     gave_up: int
     #: How often one ended by itself because its pool was killed before it had started.
     had_no_pool: int
+    #: How often a worker said that it was stalled.
+    stalls: int
     #: Messages still with the broker.
     left: int
 
@@ -48,6 +50,9 @@ class Report:
         lines += _table({
             "bodies that ran to the end again": again,
             "tasks handed out or sent again": sum(case.came_again for case in self.cases),
+            "handed out again by another master that did not know": sum(
+                case.handed_out_again and case.starts > 1 for case in self.cases
+            ),
             "resolved by a later success": sum(
                 case.letter is not None and case.open_letter is None for case in self.cases
             ),
@@ -59,6 +64,7 @@ class Report:
             "messages left with the broker": self.left,
             "workers that ended when the broker went away": self.gave_up,
             "workers that ended when their new pool was killed": self.had_no_pool,
+            "times that a worker was stalled": self.stalls,
         })  # fmt: skip
         lines += ["", "harm done"]
         lines += _table({harm.name: self.harmed[harm.name] for harm in HARMS})

@@ -20,11 +20,13 @@ from random import Random
 from typing import Any
 
 from chaos import account
+from chaos.clusters import Cluster
 from chaos.disk import Disk
 from chaos.harms import FULL_RUN_S, Stage, schedule
 from chaos.kinds import mix
 from chaos.pairs import PAIRS
 from chaos.producer import Producer
+from chaos.redriver import Redriver
 from chaos.report import Report, story
 from chaos.servers import Server, ServerError
 from chaos.workers import TESTS, Workers
@@ -35,8 +37,8 @@ WORKERS = 3
 #: The part of a run in which tasks are sent.
 SENDING = 0.8
 #: Seconds in which nothing more has ended, after which the other tasks count as lost. Longer than Redis keeps
-#: the messages that a killed worker held.
-QUIET_S = 60.0
+#: the messages that a killed worker held, and than it takes until a message that has vanished is sent again.
+QUIET_S = 120.0
 #: Seconds after an outage of the broker in which a worker that gives up does so because of it.
 CUT_S = 15.0
 #: The most tasks that ended in the wrong place whose story is printed.
@@ -72,7 +74,7 @@ class Run:
     def _environment(self) -> dict[str, str]:
         ledger = self._directory / "ledger"
         ledger.mkdir()
-        redis = self.broker.url.startswith("redis")
+        redis = self.broker.url.startswith(("redis", "sentinel"))
         return {
             **os.environ,
             "CHAOS_BROKER": self.broker.url,
@@ -93,8 +95,11 @@ class Run:
         self.workers.start()
         self._say(f"{WORKERS} workers are ready")
         seconds, seed = self._arguments.seconds, self._arguments.seed
-        kinds = mix(self._arguments.tasks, Random(f"{seed} kinds"))
+        fails_over = isinstance(self.broker, Cluster)
+        kinds = mix(self._arguments.tasks, Random(f"{seed} kinds"), sent_back=fails_over)
         producer = Producer(app, kinds, seconds * SENDING, Random(f"{seed} tasks"))
+        redriver = Redriver(app)
+        redriver.start()
         producer.start()
         try:
             self._harm(seconds, Random(f"{seed} harms"))
@@ -102,6 +107,7 @@ class Run:
             self._until_settled(producer)
         finally:
             producer.stop()
+            redriver.stop()
         self.workers.stop()
         self._bring_back()
         return self._report(producer)
@@ -133,7 +139,7 @@ class Run:
         while True:
             self._revive()
             asked = time.monotonic()
-            left = sum(case.end is None for case in self._cases(producer)) + self._held()
+            left = sum(not case.is_settled for case in self._cases(producer)) + self._held()
             if left == 0:
                 return
             if left != left_before:
@@ -172,10 +178,11 @@ class Run:
 
     def _report(self, producer: Producer) -> Report:
         store = DeadLetterQueue.of(self._app).store
-        swallowed = self.broker.swallowed(self._app.conf.task_default_queue)
+        queue = self._app.conf.task_default_queue
         found = account.cases(
-            producer.sent, self._ledger.rows(), account.stored(store), swallowed, self.from_logs
-        )
+            producer.sent, self._ledger.rows(), account.stored(store), self.broker.swallowed(queue),
+            self.from_logs, self.broker.undone(queue),
+        )  # fmt: skip
         return Report(
             pair=self._arguments.pair,
             seed=self._arguments.seed,
@@ -188,6 +195,7 @@ class Run:
             unasked=self.workers.unasked,
             gave_up=self.workers.gave_up,
             had_no_pool=self.workers.had_no_pool,
+            stalls=self.workers.stalls(),
             left=self._held(),
         )
 

@@ -21,7 +21,7 @@ from chaos import redis_log
 from support.servers.ports import free_port
 from support.workers.processes import family, with_parent
 
-START_PATIENCE_S = 90.0
+START_PATIENCE_S = 240.0
 
 
 class ServerError(Exception):
@@ -83,13 +83,16 @@ class Server:
         """The ids of tasks of which a message never reached a worker, according to the broker's records."""
         return set()
 
+    def undone(self, queue: str) -> redis_log.Undone:
+        """What it had done before it failed, and knew nothing about afterwards, according to its records."""
+        return redis_log.Undone()
+
     def start(self) -> None:
         """Start it, and wait until it serves."""
         deadline = time.monotonic() + self.patience_s
         while True:
-            if not self.is_up:
-                # PostgreSQL refuses to start until all children of the killed one have ended.
-                self._process = self._launch()
+            # PostgreSQL refuses to start until all children of the killed one have ended.
+            self.launch()
             try:
                 return self.check()
             except Exception as error:
@@ -145,6 +148,11 @@ class Server:
             self._running.wait(timeout=START_PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise ServerError(f"{self.name} does not stop; see {self.log}") from None
+
+    def launch(self) -> None:
+        """Start it if it is down, without waiting for it."""
+        if not self.is_up:
+            self._process = self._launch()
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
@@ -301,6 +309,10 @@ class RabbitMQ(Server):
     def prepare(self) -> None:
         self._epmd = self.name_server(self.directory.with_name("epmd"))
         self._epmd.start()
+        self.configure()
+
+    def configure(self) -> None:
+        """Write its configuration."""
         config = self.directory / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\nlog.console = true\n")
         config.chmod(0o644)

@@ -7,7 +7,7 @@ from chaos.account import Case, complaint, last_resort
 from chaos.kinds import KINDS, mix
 from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger, Row
 from chaos.producer import Sent
-from chaos.redis_log import swallowed
+from chaos.redis_log import Undone, swallowed, undone
 from support.factories import T0, letter
 
 from celery_dlq.model.letter import Explanation
@@ -52,6 +52,15 @@ RIGHT = {
         "recovers", FINISHED, reason=Reason.REJECTED, state=State.RESOLVED
     ),
     "done, its result not stored": case("quick", FINISHED, reason=Reason.UNSTORED),
+    "done twice, as a broker that failed over did not know": replace(
+        case("quick", STARTED, FINISHED, STARTED, FINISHED), handed_out_again=True
+    ),
+    "accepted by a broker that failed before it had copied it": replace(
+        case("quick"), not_copied=True
+    ),
+    "never sent back, as its letter was in a log": case(
+        "heals", STARTED, reason=Reason.TERMINAL, from_log=True
+    ),
     "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
     "killed three times, the first before it began": case(
         "slow", *[STARTED] * 2, reason=Reason.POISON, redelivered=True
@@ -146,9 +155,27 @@ def test_a_mix_holds_each_kind_and_as_many_as_asked():
 
     kinds = mix(600, Random(1))
     assert len(kinds) == 600
-    assert {kind.name for kind in kinds} == set(KINDS)
+    assert {kind.name for kind in kinds} == {
+        kind.name for kind in KINDS.values() if not kind.is_sent_back
+    }
     assert kinds == mix(600, Random(1))
     assert kinds != mix(600, Random(2))
+
+
+def test_brokers_that_fail_over_also_get_tasks_that_are_sent_back():
+    from random import Random
+
+    kinds = mix(600, Random(1), sent_back=True)
+    assert len(kinds) == 600
+    assert {kind.name for kind in kinds} == set(KINDS)
+
+
+def test_a_letter_that_is_still_to_be_sent_back_is_not_settled():
+    waits = case("heals", STARTED, reason=Reason.TERMINAL)
+    sent_back = case("heals", STARTED, FINISHED, reason=Reason.TERMINAL, state=State.RESOLVED)
+    assert not waits.is_settled
+    assert sent_back.is_settled
+    assert case("terminal", STARTED, reason=Reason.TERMINAL).is_settled
 
 
 def redis_file(directory, *commands):
@@ -184,3 +211,49 @@ def test_a_message_that_came_back_is_not_swallowed(tmp_path):
         tmp_path, (b"LPUSH", b"q", message(b"a")), (b"RPOP", b"q"), (b"RPUSH", b"q", message(b"a"))
     )
     assert swallowed(tmp_path, "q") == set()
+
+
+def pushed(task_id):
+    return b"LPUSH", b"q", message(task_id)
+
+
+def held(task_id):
+    return b"HSET", b"unacked", b"tag-" + task_id, b'[%s, "", "q"]' % message(task_id)
+
+
+def redis_files(directory, **files):
+    for name, commands in files.items():
+        (directory / name).mkdir()
+        redis_file(directory / name, *commands)
+    return [directory / name for name in files]
+
+
+def test_what_a_killed_master_did_at_its_end_is_undone(tmp_path):
+    select, pop = (b"SELECT", b"0"), (b"RPOP", b"q")
+    common = [pushed(b"old"), pop, held(b"old"), pushed(b"waits")]
+    both = redis_files(
+        tmp_path,
+        fallen=[
+            select, pushed(b"older"), *common,
+            pop, held(b"waits"), pushed(b"new"), (b"HDEL", b"unacked", b"tag-old"),
+        ],
+        # It had joined later, and goes on as a master.
+        successor=[select, *common, pushed(b"newer"), pop, held(b"waits")],
+    )  # fmt: skip
+    assert undone(*both, "q") == Undone(frozenset({"new"}), frozenset({"waits", "old"}))
+
+
+def test_nothing_is_undone_if_the_successor_has_it_all(tmp_path):
+    common = [pushed(b"a"), (b"RPOP", b"q"), held(b"a")]
+    both = redis_files(tmp_path, fallen=common, successor=[*common, pushed(b"b")])
+    assert undone(*both, "q") == Undone()
+
+
+def test_a_successor_that_begins_with_the_last_command_of_the_master_has_not_copied_it_all(
+    tmp_path,
+):
+    begin, end = (b"MULTI",), (b"EXEC",)
+    fallen = [step for number in range(30) for step in (begin, pushed(b"%d" % number), end)]
+    # It joined after the first ten.
+    both = redis_files(tmp_path, fallen=fallen, successor=[end, *fallen[30:84]])
+    assert undone(*both, "q").accepted == {"28", "29"}

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from chaos.pairs import TESTED
+from chaos.pairs import NIGHTLY, TESTED
 from chaos.run import ALL_WELL, NOT_RUN
 from chaos.workers import TESTS
 
@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(420)]
 SECONDS, TASKS = "20", "600"
 
 
-@pytest.mark.parametrize("pair", TESTED)
+@pytest.mark.parametrize(
+    "pair", [*TESTED, *(pytest.param(pair, marks=pytest.mark.nightly) for pair in NIGHTLY)]
+)
 def test_nothing_is_lost_whatever_is_killed(pair):
     # The generator has the seed of the whole test run when a test begins.
     seed = str(random.randrange(1_000_000))

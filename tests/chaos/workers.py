@@ -13,9 +13,11 @@ from pathlib import Path
 from support.workers.processes import children, with_parent
 
 STOP_PATIENCE_S = 90.0
-START_PATIENCE_S = 90.0
+START_PATIENCE_S = 240.0
 #: Celery's own error if a process of the pool is gone when the event loop begins.
 NO_POOL = "Could not start worker processes"
+#: The words of the stall watch.
+STALLED = b"this worker is stalled"
 TESTS = Path(__file__).parents[1]
 
 
@@ -125,6 +127,10 @@ class Workers:
                     f"{worker.name} ended with status {worker.ended}; see {worker.log}"
                 )
             worker.start()
+
+    def stalls(self) -> int:
+        """How often one has said that it was stalled."""
+        return sum(worker.log.read_bytes().count(STALLED) for worker in self.all)
 
     def stop(self) -> None:
         """A warm shutdown; one that takes too long is noted, and killed."""

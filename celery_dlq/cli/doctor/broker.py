@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from celery_dlq.addresses import broker_of, reach
 from celery_dlq.cli.doctor import (
     BROKER_TIMEOUT_S,
     Finding,
@@ -66,9 +67,9 @@ _LEFT_STEPS = {
 
 def check_broker(session: Session) -> Findings:
     with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
-        shown = connection.as_uri()
+        shown = broker_of(connection)
         try:
-            _connect(connection)
+            reach(connection, BROKER_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - each transport has its own errors
             yield failure(
                 f"{shown} does not answer ({said(error)}); check broker_url and the broker"
@@ -102,11 +103,6 @@ def _refused_queues(app: Any, connection: Any) -> Findings:
             return
 
 
-def _connect(connection: Any) -> None:
-    """:raises Exception: the broker does not answer; each transport has its own errors."""
-    connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
-
-
 def check_workers(session: Session) -> Findings:
     """Whether a worker runs operations and parked retries, and reads outcomes, in this store."""
     why = session.why_no_worker()
@@ -136,7 +132,7 @@ def check_stalled(session: Session) -> Findings:
 def _statistics(app: Any) -> Mapping[str, Any]:
     """The statistics of each worker that answers."""
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
-        _connect(connection)
+        reach(connection, BROKER_TIMEOUT_S)
         control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
         found: Mapping[str, Any] = control.stats() or {}
     return found
@@ -182,7 +178,7 @@ def _why_not(session: Session) -> str | None:
     app = session.cli.app
     with app.connection_for_read(connect_timeout=BROKER_TIMEOUT_S) as connection:
         try:
-            _connect(connection)
+            reach(connection, BROKER_TIMEOUT_S)
         except Exception:  # noqa: BLE001 - each transport has its own errors
             return None
         return why_not(connection.default_channel, app.conf.task_default_queue)

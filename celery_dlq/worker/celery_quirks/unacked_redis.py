@@ -22,6 +22,7 @@ from typing import Any
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
+from celery_dlq.addresses import broker_of
 from celery_dlq.recorder.tags import Noted, Tags
 from celery_dlq.worker.celery_quirks.brokers import is_on_redis
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged, Whereabouts
@@ -66,9 +67,8 @@ class OnRedis(Unacknowledged):
     @staticmethod
     def broker_of(channel: Any) -> str:
         """A name of the database and the keys."""
-        options = channel.connection.client
         place = (
-            options.as_uri(include_password=False), channel.global_keyprefix, channel.unacked_key,
+            broker_of(channel.connection.client), channel.global_keyprefix, channel.unacked_key,
             channel.unacked_index_key,
         )  # fmt: skip
         return hashlib.sha256("\n".join(place).encode()).hexdigest()[:16]

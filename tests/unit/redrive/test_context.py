@@ -18,6 +18,15 @@ def test_it_has_the_apps_name_and_the_brokers_address_without_the_password():
     assert "hunter2" not in home.broker
 
 
+def test_the_order_of_a_clusters_addresses_makes_no_other_broker():
+    urls = "amqp://a:1//", "amqp://b:1//"
+    homes = {
+        app_and_broker_of(Celery("shop", broker=";".join(order), set_as_current=False))
+        for order in (urls, urls[::-1])
+    }
+    assert len(homes) == 1
+
+
 @pytest.mark.parametrize("name", [None, "__main__", "default"])
 def test_an_app_with_a_default_name_is_unknown(name):
     assert app_and_broker_of(Celery(name, broker="memory://", set_as_current=False)).app == ""

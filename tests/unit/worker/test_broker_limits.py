@@ -84,3 +84,25 @@ def test_a_transport_on_which_a_promise_does_not_hold_has_words_for_it(broker, s
     app.close()
     assert found.startswith(said)
     assert bool(found) == bool(said)
+
+
+SENTINELS = "sentinel://:s3cret@127.0.0.1:1/0;sentinel://:s3cret@127.0.0.2:1/0"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("amqp://ann:pw@127.0.0.1:1//;amqp://ann:pw@127.0.0.2:1//",) * 2,
+        (SENTINELS, ";".join(SENTINELS.split(";")[::-1])),
+        (SENTINELS, SENTINELS.replace("s3cret", "other")),
+        ("amqp://ann:pw@a:1//;amqp://ann:pw@b:1//", "amqp://bob:pw@b:1//;amqp://bob:pw@a:1//"),
+    ],
+)
+def test_a_place_is_the_same_in_whatever_order_its_addresses_are(one, other):
+    assert hold(one).place == hold(other).place
+
+
+def test_each_master_of_the_same_sentinels_is_a_place_of_its_own():
+    places = {hold(SENTINELS, broker_transport_options={"master_name": one}).place for one in "mn"}
+    assert len(places) == 2
+    assert hold(SENTINELS.replace("/0", "/1")).place != hold(SENTINELS).place

@@ -10,6 +10,7 @@ import pytest
 import redis
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from support.servers.own_redis import own_redis
+from support.servers.ports import free_port
 
 from celery_dlq.recorder.tags import Tags, noted_in
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
@@ -79,7 +80,7 @@ class Worker:
 def make(url, client, tmp_path):
     made = []
 
-    def make(*, queues=QUEUES, **options):
+    def make(*, queues=QUEUES, url=url, **options):
         directory = tmp_path / str(len(made))
         directory.mkdir()
         made.append(Worker(url, directory, queues, **options))
@@ -124,6 +125,16 @@ def test_messages_come_back_first_in_their_order_and_marked(url, client, make):
     assert other.receive(4) == ["a", "b", "c", "later"]
     assert [message.headers.get("redelivered") for message in other.got] == [True, True, True, None]
     assert other.got[0].delivery_info["redelivered"] is True
+
+
+def test_notes_are_found_by_a_worker_whose_connection_has_another_address(url, make):
+    dead = f"redis://127.0.0.1:{free_port()}"
+    # This one has connected to the second address, as after a failover.
+    worker, other = make(url=f"{dead};{url}"), make(url=f"{url};{dead}")
+    send(url, *"ab")
+    worker.receive(2)
+    assert worker.broker == other.broker
+    assert other.give_back(worker) == [GIVEN_BACK] * 2
 
 
 def test_a_worker_that_waits_gets_the_first_one_first(url, client, make):
