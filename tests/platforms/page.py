@@ -1,5 +1,5 @@
-"""Writes ``docs/reference/platforms.md`` from the results. Platforms without a new result keep the rows that
-the page has already, so that a run of a few leaves the others. ``python -m platforms.page`` writes it again."""
+"""Writes ``docs/reference/platforms.md`` from the results: ``python -m platforms.page``. Platforms without a
+new result keep the rows that the page has already, so that a run of a few leaves the others."""
 
 from __future__ import annotations
 
