@@ -1,12 +1,12 @@
-"""Writes ``docs/reference/platforms.md`` from the results. Platforms without a new result keep the rows that
-the page has already, so that a run of a few leaves the others."""
+"""Writes ``docs/reference/platforms.md`` from the results: ``python -m platforms.page``. Platforms without a
+new result keep the rows that the page has already, so that a run of a few leaves the others."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-from platforms.results import ROOT, Result
+from platforms.results import ROOT, Result, saved
 
 PAGE = ROOT / "docs" / "reference" / "platforms.md"
 
@@ -90,3 +90,7 @@ def _rows(text: str) -> dict[_Key, str]:
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), saved()), encoding="utf-8")
