@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from celery_dlq.cli.session import Session
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import GroupFilter
 from celery_dlq.store.base import Filter
 from celery_dlq.view.text import last_part
@@ -86,7 +87,8 @@ def _of_operations(session: Session, beginning: str) -> Iterator[Offer]:
 def _explained(session: Session, beginning: str) -> Iterator[Offer]:
     session.load_tasks()
     yield from _named(sorted(session.task_names()), beginning) if beginning else ()
-    yield from _of_letters(session, beginning)
+    with contextlib.suppress(CeleryDLQError):  # the schedule of a task needs no store
+        yield from _of_letters(session, beginning)
 
 
 #: For the id of a letter, the fingerprint of a group, and the id of an operation.
