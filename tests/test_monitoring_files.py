@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from celery_dlq.cli import dlq
+from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.metrics.families import HISTOGRAM, STORE_FAMILIES, WORKER_FAMILIES
 
 MONITORING = Path(__file__).parents[1] / "monitoring"
@@ -129,6 +130,8 @@ class TestAlerts:
             command: click.Command | None = dlq
             while isinstance(command, click.Group) and words and words[0][0] != "-":
                 command, words = command.get_command(click.Context(command), words[0]), words[1:]
+            if isinstance(command, NamingGroup):
+                command = command.get_command(click.Context(command), command.alone)
             assert command is not None
             command.make_parser(click.Context(command)).parse_args(list(words))
 

@@ -80,11 +80,11 @@ def check_store(session: Session) -> Findings:
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
+    if url.password and not os.environ.get(STORE_URL_VARIABLE):
+        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
     if why := _answer(session, url, lambda server, connection: server.why_too_old(connection)):
         yield failure(f"{session.queue.check_store_url()} {why}")
         return
-    if url.password and not os.environ.get(STORE_URL_VARIABLE):
-        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
     depth = counted(session.store.counts.letters(Filter()), "open letter")
     # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
     session.store.claims.release("doctor", "doctor", [""])

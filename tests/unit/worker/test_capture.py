@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from celery.worker import state
+from kombu import Connection
 from support.factories import letter
 from support.workers.parent_requests import charging_app, held_desk, request_maker
 
@@ -147,7 +148,7 @@ class RedisChannel:
 
     ack_emulation, handlers = True, {"BRPOP": None}
     global_keyprefix, unacked_key, unacked_index_key = "", "unacked", "unacked_index"
-    connection = SimpleNamespace(client=SimpleNamespace(as_uri=lambda **_: "redis://here/0"))
+    connection = SimpleNamespace(client=Connection("redis://here/0"))
     _brpop_read = None
 
     def __init__(self):

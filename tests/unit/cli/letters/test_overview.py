@@ -25,7 +25,7 @@ def shown(run):
 def test_elsewhere_it_is_the_help(run, three):
     result = run()
     assert result.exit_code == run("--no-such-option").exit_code == 2
-    assert "Commands:" in result.output
+    assert "Look:" in result.output
     assert "open letters" not in result.output
 
 
@@ -82,7 +82,7 @@ class TestOnATerminal:
         app.conf.dlq_store_url = "postgresql://ann:s3cret@127.0.0.1:1/none"
         result = run()
         assert result.exit_code == 3
-        assert "Commands:" in result.stdout
+        assert "Look:" in result.stdout
         assert "does not answer" in result.stderr
         assert "check dlq_store_url" in result.stderr
         assert "s3cret" not in result.output
@@ -91,7 +91,7 @@ class TestOnATerminal:
         app.conf.dlq_max_attempts = "many"
         result = run()
         assert result.exit_code == 1
-        assert "Commands:" in result.stdout
+        assert "Look:" in result.stdout
         assert "dlq_max_attempts" in result.stderr
 
     def test_hostile_letters_control_nothing(self, run, store):
