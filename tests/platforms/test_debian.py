@@ -9,15 +9,20 @@ import pytest
 from platforms.debian import Suite, SuiteError
 from project import wait_for
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces"),
+]
 
 HERE = Suite(".", Path("/"))
 
 #: Starts a server that has a process of its own, and changes its user, as databases do.
 STARTER = """
-import subprocess
+import signal, subprocess
 from pathlib import Path
 from platforms.debian import Suite
+# A job in the background of a shell ignores SIGINT, and so would its processes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 here = Suite(".", Path("/"))
 subprocess.run(here.inside(["sh", "-c", "sleep 4711.{mark} & sleep 4711.{mark}"], user="nobody"))
 """
