@@ -2,6 +2,10 @@
 
 import pytest
 from celery.app.control import Inspect
+from celery.bin.base import CLIContext
+
+from celery_dlq.cli.doctor.broker import check_stalled
+from celery_dlq.cli.session import Session
 
 STALL = {"since": "2026-11-25T12:00:00+00:00", "queues": ["shop", "mail"], "messages": 3}
 
@@ -50,11 +54,11 @@ def test_a_broker_that_is_away_is_reported_once(run, app, answers):
     assert "error" in lines[0]
 
 
-def test_on_pgmq_workers_cannot_be_asked(found, app, answers):
+def test_on_pgmq_workers_cannot_be_asked(app, answers):
     pytest.importorskip("pgmq")
     app.conf.broker_url = "pgmq://127.0.0.1:1/none"
-    [(level, text)] = found()
-    assert (level, text.partition(",")[0]) == ("ok", "pgmq has no remote control")
+    [stalled] = check_stalled(Session(CLIContext(app=app, no_color=True, workdir=None)))
+    assert stalled.text.startswith("pgmq has no remote control")
 
 
 def test_a_transport_that_does_not_cover_everything_is_a_warning(run, app, answers, tmp_path):
