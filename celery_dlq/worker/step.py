@@ -17,7 +17,7 @@ from celery_dlq.worker.broker_limits import not_covered
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
-from celery_dlq.worker.celery_quirks.pools import read_last_results
+from celery_dlq.worker.celery_quirks.pools import read_last_results, renew_locks_after_fork
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
@@ -90,6 +90,8 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Before the pool's processes are made.
         capture_carriers(consumer.app)
         keep_chord_headers(consumer.app)
+        if _forks(consumer.pool):
+            renew_locks_after_fork(consumer.app)
         # Celery's steps and strategies read the consumer's handlers when they start, before this step does.
         foreign = Foreign(consumer, self._capture)
         foreign.join()

@@ -17,6 +17,9 @@ pools.GreenShutdown        Celery 5.5 to 5.7, gevent celery/celery#6111, open   
 pools.read_last_results    Celery 5.6.3 and 5.7,     celery/celery#10151 and      ``AsynPool.flush``
                            billiard 4.3              celery/billiard#279          forgets no jobs of living
                                                                                   processes
+pools                      kombu 5.5 to 5.7, prefork none                         kombu's properties have
+  .renew_locks_after_fork                                                         no locks, or renew them
+                                                                                  after a fork
 redis_take                 kombu 5.5 to 5.7          celery/celery#7950, open     ``_brpop_start`` takes
                                                                                   and notes a message in
                                                                                   one step
@@ -29,8 +32,8 @@ One more is outside this room, because it changes one of Celery's own tasks: ``k
 
 Each docstring names the lines that cause the behaviour, and the test that fails without the work-around. To
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of
-``catch_unreadable``, ``read_last_results`` and ``redis_take``, and ``worker/capture.py`` the guard
-``GreenShutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call ``sendable``;
-``worker/request/handover.py`` calls ``forget_job``. ``worker/request/closing.py`` and ``worker/foreign.py``
-call ``delete_if_rejected``.
+``catch_unreadable``, ``read_last_results``, ``renew_locks_after_fork`` and ``redis_take``, and
+``worker/capture.py`` the guard ``GreenShutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call
+``sendable``; ``worker/request/handover.py`` calls ``forget_job``. ``worker/request/closing.py`` and
+``worker/foreign.py`` call ``delete_if_rejected``.
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from billiard.pool import TERMINATE, WorkersJoined
@@ -17,6 +18,9 @@ from celery.worker import state
 
 logger = get_logger(__name__)
 
+#: The properties whose locks a forked process gets anew.
+_LOCKED: set[cached_property[Any]] = set()
+
 #: Milliseconds between two checks whether all processes of prefork have ended.
 LOOK_MS = 50
 
@@ -25,6 +29,36 @@ _ALL = 2**30
 
 #: The signals that ask a worker to shut down.
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+def renew_locks_after_fork(app: Any) -> None:
+    """Give each process that this one forks free locks for the properties that kombu and Celery compute once.
+    Without this, such a process may hang for ever when it first sends a message, for example a retry.
+
+    ``kombu.utils.objects.cached_property`` has one lock for all instances of its class, and holds it at each
+    access (kombu 5.7.0, line 37; the same since 5.5). A worker of this package has threads in its parent
+    process that open connections: redrives, parked retries, automatic redrives. If a process of the pool is
+    forked while one of them computes ``Channel.client``, the lock stays held in the new process. No issue
+    upstream names this, as of November 2026.
+
+    It can be deleted when kombu's property has no lock, or renews it after a fork.
+    ``tests/unit/worker/celery_quirks/test_forked_locks.py`` fails without it.
+    """
+    if not _LOCKED:
+        os.register_at_fork(after_in_child=_renew_locks)
+    with app.connection_for_write() as connection:
+        transport = connection.transport
+        channel = getattr(transport, "Channel", object)
+        used = app, app.amqp, app.backend, app.dead_letter_queue, connection, transport
+    for kind in (*map(type, used), channel):
+        for base in kind.__mro__:
+            made = (one for one in vars(base).values() if isinstance(one, cached_property))
+            _LOCKED.update(one for one in made if hasattr(one, "lock"))
+
+
+def _renew_locks() -> None:
+    for one in _LOCKED:
+        one.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
 def forget_job(pool: Any, request: Any) -> None:
