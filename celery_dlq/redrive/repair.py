@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,7 +69,9 @@ class Repairs:
     """
 
     def __init__(self, app: Any, repair: Repair, redactor: Redactor) -> None:
-        self._app, self._repair, self._redactor = app, repair, redactor
+        self._repair, self._redactor = repair, redactor
+        # A redrive has thousands of letters of one task.
+        self._parameters_of = functools.cache(functools.partial(parameters_of, app))
         self._changes = repair.given
         self._accepted = accepted_by(app)
         self._assignments = [_checked(parse_assignment(text)) for text in repair.assignments]
@@ -92,8 +95,8 @@ class Repairs:
         if not self._assignments and self._transform is None:
             return letter
         contents = contents_of(letter, self._accepted)
+        parameters = self._parameters_of(letter.task) if self._assignments else None
         for assignment in self._assignments:
-            parameters = parameters_of(self._app, letter.task)
             assignment.placed(parameters, contents).apply(contents)
         if self._transform is None:
             return with_contents(letter, contents, self._accepted)

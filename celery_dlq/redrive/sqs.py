@@ -41,7 +41,7 @@ def broker_errors(connection: Any) -> tuple[type[Exception], ...]:
 
 
 def _missing() -> tuple[type[Exception], ...]:
-    # Before kombu 5.7, these are no KombuError.
+    # Before kombu 5.7, they are not derived from KombuError.
     from kombu.transport.SQS import DoesNotExistQueueException, UndefinedQueueException
 
     return (KombuError, DoesNotExistQueueException, UndefinedQueueException)

@@ -154,6 +154,6 @@ def _place_of(connection: Any) -> str:
     parts = (
         *broker, options.get("global_keyprefix"), options.get("queue_name_prefix"),
         # On SQS, which has no host of its own.
-        *(options[name] for name in ("region",) if name in options),
+        *([options["region"]] if "region" in options else []),
     )  # fmt: skip
     return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()

@@ -66,7 +66,7 @@ def _of_timeout(session: Session, channel: Any, found: Mapping[str, str]) -> Ite
 
 
 def _of_policy(session: Session, found: Mapping[str, str]) -> Iterator[str]:
-    """SQS' own dead-letter queue takes what has been delivered too often, whoever has it."""
+    """SQS moves messages that were delivered too often to its own dead-letter queue."""
     policy = json.loads(found.get("RedrivePolicy") or "{}")
     most, ours = int(policy.get("maxReceiveCount") or 0), session.queue.settings.max_deliveries
     if policy and most <= ours:

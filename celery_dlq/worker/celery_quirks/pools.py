@@ -18,7 +18,7 @@ from celery.worker import state
 
 logger = get_logger(__name__)
 
-#: The properties whose locks a forked process gets anew.
+#: The properties whose locks are replaced in a forked process.
 _LOCKED: set[cached_property[Any]] = set()
 
 #: Milliseconds between two checks whether all processes of prefork have ended.
@@ -149,7 +149,7 @@ class GreenShutdown:
     ``finally`` (line 350). Needed with Celery 5.5 to 5.7. Upstream: celery/celery#6111, open; the same cause
     with eventlet was celery/celery#10083, fixed for the handler's own output only.
 
-    It can be deleted when Celery's handlers try outside the hub. The matrix shows that: ``cold_shutdown`` and
+    It can be deleted when Celery's handlers run outside the hub. The matrix shows that: ``cold_shutdown`` and
     ``soft_shutdown`` with gevent, in ``tests/integration/test_matrix_on_redis.py``. :func:`_terminate_after`
     can be deleted with Celery 5.6.
     """
