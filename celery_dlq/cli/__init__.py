@@ -88,13 +88,13 @@ class _LazyGroup(GuardedGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under their headings."""
-        indent = max(map(len, _COMMANDS)) + 2
+        width = max(map(len, _COMMANDS))
         for heading, names in _SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(heading):
                 formatter.write_dl(
                     [
-                        (f"{name:{indent - 2}}", one.get_short_help_str(100))
+                        (f"{name:{width}}", one.get_short_help_str(100))
                         for name, one in commands
                         if one
                     ]

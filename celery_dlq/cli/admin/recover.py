@@ -24,6 +24,7 @@ from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record,
 from celery_dlq.upkeep.recovery import Recovered
 from celery_dlq.view import records
 from celery_dlq.view.text import byte_size, counted, some
+from celery_dlq.view.times import parse_point
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -35,7 +36,7 @@ _FIELDS: Sequence[Field] = (
     (Column("STATE", rigid=True), lambda row: row["state"]),
     (Column("HOLDS", right=True, rigid=True), lambda row: row["holds"]),
     (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row["size"])),
-    (Column("WRITTEN", rigid=True), lambda row: row["written_at"]),
+    (Column("WRITTEN", rigid=True), lambda row: parse_point(row["written_at"])),
 )
 
 #: Records of an imported file per write.

@@ -70,6 +70,13 @@ def test_files_are_listed_with_their_state(read, directory):
     ours.close()
 
 
+def test_a_terminal_shows_the_age_of_a_file(run, directory, terminal):
+    (directory / "1.jsonl").write_bytes(LINE)
+    os.utime(directory / "1.jsonl", (1_000_000_000, 1_000_000_000))
+    terminal.sit_down(width=100)
+    assert "d ago" in run("recover").stdout
+
+
 def test_the_table_says_where_each_file_is(run, directory):
     (directory / "1.jsonl").write_bytes(LINE)
     out = run("recover", "list").stdout
