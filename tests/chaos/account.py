@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SWALLOWED = "swallowed by the transport"
 #: Another one: a master of Redis had accepted the message, was killed, and its successor has no copy.
 NOT_COPIED = "not copied before a failover"
+#: A retry that was parked could be written into a worker's log only, and was imported when no worker was left
+#: to send it.
+STILL_PARKED = "parked, imported at the end"
 #: The writer's words when neither store nor spool accepted a letter; the letter follows.
 _LAST_RESORT = "dead letter neither stored nor spooled"
 #: How a letter of poison names each delivery that did not end.
@@ -91,6 +94,8 @@ class Case:
             return DONE
         if self.sent.kind.name == "expires" or any(row.what == IGNORED for row in self.rows):
             return DROPPED
+        if self.from_log and self.letter and self.letter.state is State.PARKED:
+            return STILL_PARKED
         if self.not_copied:
             return NOT_COPIED
         return SWALLOWED if self.swallowed else None
@@ -123,7 +128,7 @@ def complaint(case: Case, deliveries: int) -> str | None:
     is_explained = case.ran_on or case.done_before_import
     if case.open_letter is not None and case.finishes and not is_explained:
         return f"finished, and has an open letter ({case.open_letter.reason.value})"
-    if end in (kind.end, SWALLOWED, NOT_COPIED) or _excused(case, deliveries):
+    if end in (kind.end, SWALLOWED, NOT_COPIED, STILL_PARKED) or _excused(case, deliveries):
         return None
     return f"ended as {_word(end)}, not as {_word(kind.end)}"
 

@@ -61,6 +61,9 @@ RIGHT = {
     "never sent back, as its letter was in a log": case(
         "heals", STARTED, reason=Reason.TERMINAL, from_log=True
     ),
+    "parked, its retry in a log": case(
+        "parks", STARTED, reason=Reason.PARKED, state=State.PARKED, from_log=True
+    ),
     "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
     "killed three times, the first before it began": case(
         "slow", *[STARTED] * 2, reason=Reason.POISON, redelivered=True
@@ -81,6 +84,10 @@ WRONG = {
     "lost": (case("quick", STARTED), "lost"),
     "lost, its letter resolved": (
         case("terminal", STARTED, reason=Reason.TERMINAL, state=State.RESOLVED),
+        "lost",
+    ),
+    "parked, though the workers could send it": (
+        case("parks", STARTED, reason=Reason.PARKED, state=State.PARKED),
         "lost",
     ),
     "done twice of one delivery": (case("quick", FINISHED, FINISHED), "happened 2 times"),
