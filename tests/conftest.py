@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import re
+import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from sqlalchemy import Connection, Engine, event
 from support.servers.databases import mysql_database, need, postgres_database
 from support.servers.own_sqs import own_sqs, url_of
 
@@ -82,6 +84,25 @@ def pytest_collection_finish() -> None:
     walked through them again and again, which took a tenth of the time."""
     gc.collect()
     gc.freeze()
+
+
+#: The databases that this process has used.
+_databases: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@event.listens_for(Engine, "engine_connect")
+def _note_database(connection: Connection) -> None:
+    _databases.add(connection.engine)
+
+
+@pytest.fixture(autouse=True)
+def _close_databases() -> Iterator[None]:
+    """Close the databases that a test has opened and left open: Python 3.13 and later warn of SQLite's. The
+    warning would fail the test during which they happen to be collected."""
+    before = set(_databases)
+    yield
+    for database in set(_databases) - before:
+        database.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -29,11 +29,17 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
+        """
+        :raises SettingsError: an automatic redrive can never run. The worker ends.
+        """
         self._threads: tuple[GuardedThread, ...] = ()
         dlq = worker.app.dead_letter_queue
         dlq.client = Client(Role.WORKER, str(worker.hostname))
         if dlq.settings.auto_redrive:
-            dlq.auto_redrives  # noqa: B018 - checks the definitions before the worker starts
+            from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
+
+            # The worker starts even if the store is away, but not with a definition that can never run.
+            check_definitions(worker.app, dlq.settings)
         super().__init__(worker, **options)
 
     def start(self, worker: Any) -> None:

@@ -29,7 +29,7 @@ from celery_dlq.view.records import csv_lines
 from celery_dlq.view.text import short_ids, visible, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console, JustifyMethod, RenderableType
+    from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
     from rich.text import Text
 
 #: The widest line of a page of text.
@@ -166,7 +166,9 @@ class Screen:
         for place, column in enumerate(table.columns):
             if column.from_width <= self.width:
                 side: JustifyMethod = "right" if column.right else "left"
-                grid.add_column(column.title, justify=side, no_wrap=column.rigid)
+                # A word that is longer than the column, such as a path, continues on the next line.
+                overflow: OverflowMethod = "fold" if column.fold else "ellipsis"
+                grid.add_column(column.title, justify=side, no_wrap=column.rigid, overflow=overflow)
                 drawn.append(self._drawn_cells(column, [row[place] for row in table.rows]))
         for row in zip(*drawn, strict=True):
             grid.add_row(*row)

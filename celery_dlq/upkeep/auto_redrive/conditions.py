@@ -18,6 +18,7 @@ from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements
 from celery_dlq.upkeep.parked import is_overdue
 
 if TYPE_CHECKING:
+    from celery_dlq.settings import Settings
     from celery_dlq.store import Store
 
 
@@ -28,17 +29,18 @@ _START_S = 60.0
 _HOURS = 2
 
 
-def check_for_app(auto: AutoRedrive, app: Any, release: str) -> None:
-    """Check the requirements of ``auto`` against the tasks and settings of ``app``.
+def check_definitions(app: Any, settings: Settings) -> None:
+    """Check the requirements of all automatic redrives against the tasks and settings of ``app``. It does not
+    need the store.
 
-    :param release: the value of ``dlq_release``.
-    :raises SettingsError: they can never hold.
+    :raises SettingsError: the requirements of one of them can never hold.
     """
-    problems = list(_problems(auto.require, app, release))
-    if problems:
-        raise SettingsError(
-            f"dlq_auto_redrive: {auto.name!r} can never run. {' '.join(problems)} See {_DOCS}."
-        )
+    for auto in settings.auto_redrive:
+        problems = list(_problems(auto.require, app, settings.release))
+        if problems:
+            raise SettingsError(
+                f"dlq_auto_redrive: {auto.name!r} can never run. {' '.join(problems)} See {_DOCS}."
+            )
 
 
 def _problems(require: Requirements, app: Any, release: str) -> Iterator[str]:

@@ -69,8 +69,7 @@ class AutoRedriveEngine:
         self._store, self._settings = context.store, context.settings
         self._now = context.clock.now
         self.autos = {auto.name: auto for auto in context.settings.auto_redrive}
-        for auto in self.autos.values():
-            conditions.check_for_app(auto, context.app, self._settings.release)
+        conditions.check_definitions(context.app, context.settings)
 
     def run(self, lease: Lease) -> float:
         """Give each automatic redrive its turn; returns the seconds until the next round.

@@ -91,11 +91,11 @@ class Play:
 
     def rounds(self) -> Iterator[tuple[list[Mode], bool]]:
         """The modes whose tasks run when it happens, as many at a time as a worker runs; and whether
-        they are the last."""
-        running = [mode for mode in self.modes if mode.part == "running"]
-        for start in range(0, len(running), self.stage.slots):
-            these = running[start : start + self.stage.slots]
-            yield these, start + self.stage.slots >= len(running)
+        they are the last. Only the first round may leave a slot free. In the last one, the prefetched message
+        would run in it, and run again: Celery may not have seen its acknowledgement when it shuts down."""
+        running, slots = [mode for mode in self.modes if mode.part == "running"], self.stage.slots
+        for end in range(len(running) % slots or slots, len(running) + 1, slots):
+            yield running[max(0, end - slots) : end], end == len(running)
 
 
 def calm(play: Play) -> None:

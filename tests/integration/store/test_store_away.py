@@ -133,6 +133,17 @@ def test_a_store_that_restarts(behind_proxy, proxy):
     check_that_no_letter_is_lost(behind_proxy, gone)
 
 
+def test_a_worker_starts_while_the_store_is_away(make_project, redis_url, postgres_url, proxy):
+    """Also one whose settings have automatic redrives."""
+    project = make_project(f"{redis_url}/9", through(proxy, postgres_url), module="proj_auto")
+    proxy.cut()
+    with project.worker("-c", "1"):
+        sent = {project.send("terminal", n) for n in range(LETTERS)}
+        wait_for("the spool", lambda: sent <= spooled(project))
+        proxy.restore()
+        check_that_all_are_drained(project, sent)
+
+
 def test_a_store_that_is_read_only(on_postgres, postgres, postgres_url):
     name = make_url(postgres_url).database
     break_connections = (

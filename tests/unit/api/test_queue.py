@@ -9,7 +9,7 @@ from celery import Celery
 from prometheus_client import CollectorRegistry
 from support.factories import letter
 
-from celery_dlq import DeadLetterQueue, DLQTask, Filter, Rule
+from celery_dlq import AutoRedrive, DeadLetterQueue, DLQTask, Filter, Requirements, Rule
 from celery_dlq.api import parts
 from celery_dlq.api.queue import _open_saver
 from celery_dlq.errors import MissingExtra, SettingsError, StoreError
@@ -253,6 +253,16 @@ def test_a_pool_that_forks_does_so_before_the_store_is_checked(app):
     upkeep = UpkeepStep(worker)
     with pytest.raises(SettingsError, match="dlq_store_url"):
         upkeep.start(worker)
+
+
+def test_a_worker_does_not_start_with_an_automatic_redrive_that_can_never_run(app):
+    app.conf.dlq_store_url = "postgresql://db.invalid/shop"
+    require = Requirements(probe="ping")
+    app.conf.dlq_auto_redrive = [AutoRedrive("later", where=Filter(), require=require)]
+    DeadLetterQueue.of(app)
+    worker = types.SimpleNamespace(app=app, hostname="w@host", steps=[])
+    with pytest.raises(SettingsError, match="'ping', which is not a task of this app"):
+        UpkeepStep(worker)
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,12 @@ def test_a_command_makes_no_store(run, tmp_path, terminal, monkeypatch, name, co
     assert not [*tmp_path.glob("**/*.sqlite3*")]
     if name not in WITHOUT_STORE or name == "doctor":
         said = " ".join(result.output.split())
-        assert f"No store is set: looked for {tmp_path}/here/celery_dlq.sqlite3" in said
+        assert "No store is set: looked for" in said
         assert "does not exist" in said
         assert "CELERY_DLQ_STORE_URL" in said
         assert "dlq db upgrade" in said
+        # It may be longer than a line.
+        assert f"{tmp_path}/here/celery_dlq.sqlite3" in "".join(result.output.split())
 
 
 def test_spooled_letters_stay_in_the_spool(run, tmp_path):
