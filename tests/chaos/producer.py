@@ -64,6 +64,9 @@ class Producer(threading.Thread):
                     retry_policy=policy,
                     **options,
                 )
+            except (TypeError, ValueError):
+                # Celery refuses the message, and would do so for ever.
+                raise
             except Exception as error:
                 errors.append(error)
             else:

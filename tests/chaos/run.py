@@ -131,6 +131,10 @@ class Run:
         while producer.is_alive():
             self._revive()
             producer.join(0.5)
+        if len(producer.sent) < self._arguments.tasks:
+            raise ServerError(
+                "The producer has ended before it had sent all tasks; see its error above."
+            )
         self._say(f"{len(producer.sent)} tasks sent")
 
     def _until_settled(self, producer: Producer) -> None:
