@@ -67,14 +67,15 @@ def test_a_letter_has_the_last_lines_that_its_last_run_logged(pool, project):
     with project.worker(*options):
         ids = [project.app.send_task("proj.logs", (lines,)).id for lines in (2, 60)]
         few, many = map(project.wait_for_letter, ids)
-    first, second, bank, more = few.log.splitlines()
+    first, second, said, bank, more = few.log.splitlines()
     assert first.endswith("Z INFO shop: attempt 2, line 0")
     assert second.endswith("Z INFO shop: attempt 2, line 1")
+    assert said.endswith("Z WARNING celery.redirected: said aloud")
     assert bank.endswith("Z WARNING shop.bank: the bank said password=[redacted]")
     assert more == "    and no more"
     head, *lines = many.log.splitlines()
-    assert head == "(11 earlier lines were not kept)"
-    assert lines[0].endswith("line 11")
+    assert head == "(12 earlier lines were not kept)"
+    assert lines[0].endswith("line 12")
     assert len(lines) == 51
 
 
