@@ -218,7 +218,8 @@ def restore(
 @archived_filters
 @click.option(
     "--contents", is_flag=True,
-    help="Include messages, arguments, tracebacks, log lines and exception messages; secrets in them are not hidden.",
+    help="Include messages, arguments, tracebacks, log lines and exception messages; secrets in them are not "
+    "hidden.",
 )  # fmt: skip
 @pass_session
 def export(
