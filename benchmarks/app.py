@@ -1,6 +1,7 @@
 """The app that the benchmarks' workers run, with or without the dead-letter queue."""
 
 import json
+import logging
 import os
 import time
 
@@ -27,6 +28,7 @@ if os.environ["BENCH_STORE"]:
         dlq_breaker_failures=int(os.environ["BENCH_BREAKER"]),
         dlq_search_values=int(os.environ["BENCH_VALUES"]),
         dlq_recorder=bool(os.environ["BENCH_RECORDER"]),
+        dlq_log_lines=int(os.environ["BENCH_LINES"]),
         dlq_redis_atomic_take=bool(os.environ["BENCH_TAKE"]),
     )
 
@@ -36,6 +38,7 @@ if os.environ["BENCH_VISIBILITY"]:
         "unacked_restore_throttle": 1,
     }
 
+logger = logging.getLogger("bench")
 _counter = redis.Redis.from_url(os.environ["BENCH_BROKER"])
 
 
@@ -63,7 +66,9 @@ def answer(number: int) -> None:
 
 
 @app.task(base=BASE, name="bench.fail")
-def fail(number: int, order: dict[str, object]) -> None:
+def fail(number: int, order: dict[str, object], lines: int = 0) -> None:
+    for line in range(lines):
+        logger.info("order %d, line %d", number, line)
     _counter.incr(os.environ["BENCH_QUEUE"] + "-done")
     raise ValueError(f"order {number} has no currency")
 

@@ -48,9 +48,13 @@ def failing(
     directory: str,
     tasks: int,
     payload: Mapping[str, object],
+    lines: int = 0,
 ) -> Callable[[], float]:
     """Makes a worker that runs until the end of all rounds; workers that wait cost next to nothing. Returns a
-    function that measures how many tasks with this argument fail per second."""
+    function that measures how many tasks with this argument fail per second.
+
+    :param lines: that each task logs.
+    """
     queue, store_url = new_queue(), way.store_url
     stack.enter_context(running(way, queue, directory))
     store = stack.enter_context(contextlib.closing(SQLStore(store_url))) if store_url else None
@@ -59,7 +63,7 @@ def failing(
         client.delete(f"{queue}-done")
         known = store.counts.letters(Filter()) if store is not None else 0
         # Each time new messages: a message that failed before has its letter already.
-        send("bench.fail", tasks, f"{queue}-next", payload)
+        send("bench.fail", tasks, f"{queue}-next", payload, lines)
         began = time.perf_counter()
         client.rename(f"{queue}-next", queue)  # the whole queue at once
         wait(lambda: int(client.get(f"{queue}-done") or 0) >= tasks)

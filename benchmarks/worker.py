@@ -35,6 +35,8 @@ class Way:
     hash_seed: str = "random"
     redis_atomic_take: bool = False
     search_values: int = 24
+    log_lines: int = 50
+    log_level: str = "CRITICAL"
 
 
 def environment_of(way: Way, queue: str) -> dict[str, str]:
@@ -45,6 +47,7 @@ def environment_of(way: Way, queue: str) -> dict[str, str]:
         "BENCH_STREAK": str(way.breaker_streak), "BENCH_BUDGET": json.dumps(way.retry_budget),
         "BENCH_BREAKER": str(way.breaker_failures), "BENCH_RECORDER": "1" if way.recorder else "",
         "BENCH_VALUES": str(way.search_values), "BENCH_TAKE": "1" if way.redis_atomic_take else "",
+        "BENCH_LINES": str(way.log_lines),
         "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,
     }  # fmt: skip
 
@@ -54,7 +57,7 @@ def running(way: Way, queue: str, directory: str) -> Iterator[int]:
     """A worker on ``queue``, with two processes; its process id."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "celery", "-A", "benchmarks.app", "worker", "-c", "2",
-         "-l", "CRITICAL", "-n", f"{queue}@%h", "--without-gossip", "--without-mingle"],
+         "-l", way.log_level, "-n", f"{queue}@%h", "--without-gossip", "--without-mingle"],
         env=environment_of(way, queue), cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

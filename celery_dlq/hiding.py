@@ -31,6 +31,7 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
     return letter.with_(
         message=redactor.text(letter.message),
         traceback=redactor.traceback(letter.traceback),
+        log=redactor.text(letter.log),
         explanation=_hide_evidence(letter.explanation, redactor),
         attempts=tuple(
             replace(_hide_evidence(attempt, redactor), message=redactor.text(attempt.message))

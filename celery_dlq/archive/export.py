@@ -29,7 +29,7 @@ _TEXTS = (
 )  # fmt: skip
 _TIMES = ("first_failed_at", "last_failed_at", "closed_at")
 _NUMBERS = ("redrive_count", "attempt_count")
-_CONTENTS = ("headers", "properties", "args", "kwargs", "traceback")
+_CONTENTS = ("headers", "properties", "args", "kwargs", "traceback", "log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ def export(search: Search, target: Path, *, contents: bool = False) -> Exported:
     """Write the letters that ``search`` finds to the file ``target``, which appears as a whole. One segment
     at a time is in memory.
 
-    :param contents: whether to include messages, arguments, tracebacks and the messages of exceptions, with
-        the secrets in them.
+    :param contents: whether to include messages, arguments, tracebacks, log lines and the messages of
+        exceptions, with the secrets in them.
     :raises MissingExtra: ``pyarrow`` is not installed.
     :raises ArchiveError: the archive failed, or the file cannot be written.
     """

@@ -75,6 +75,8 @@ class Failure:
     #: Every failed run of this message, this one last.
     attempts: tuple[Attempt, ...]
     pid: int | None
+    #: The last lines that the run logged.
+    log: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,9 @@ class DeadLetter:
     exception_type: str
     message: str
     traceback: str
+    #: The last lines that the run that died had logged, without secrets; empty if it logged none, or if they
+    #: are unknown, because its process was killed.
+    log: str = ""
     #: The group in which it is counted.
     fingerprint: str = ""
     #: The fingerprint that a recipe made of its failure, if it differs from that of the group: groups were

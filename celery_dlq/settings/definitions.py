@@ -14,6 +14,7 @@ from celery_dlq.settings.validation import (
     BOOLEAN,
     EXCEPTIONS,
     HOOKS,
+    LEVEL,
     MAYBE_CALLABLE,
     MAYBE_TEXT,
     NAMES,
@@ -111,6 +112,13 @@ class Settings:
         "", MAYBE_TEXT,
         "A secret with which hashes of redacted arguments are made, so that --arg finds their letters; the "
         "values are not kept. Empty for none.",
+    )
+    log_lines: int = _setting(
+        50, whole(0, 1_000),
+        "How many of the last log lines of a run are kept with its letter, 8 kB at most. 0 for none.",
+    )
+    log_level: str = _setting(
+        "INFO", LEVEL, "The lowest level of the log lines that are kept with a letter.",
     )
     stall_after: float = _setting(
         300.0, number(0.0, 86_400, "seconds"),

@@ -72,6 +72,10 @@ SHARE = Allowed(
 )
 TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
+LEVEL = Allowed(
+    "'DEBUG', 'INFO', 'WARNING', 'ERROR' or 'CRITICAL'",
+    lambda value: value in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+)
 ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",

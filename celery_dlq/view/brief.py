@@ -49,6 +49,8 @@ class Outside:
     message: str
     #: The newest letter's traceback, with the user's own frames.
     traceback: str
+    #: The lines that the newest letter's run logged last.
+    log: str
     #: The grounds of the verdict on the newest letter.
     rule: str
     evidence: str
@@ -221,6 +223,7 @@ def _outside(store: Store, group: Group, sample: Sample, owner_of: Callable[[str
         exception_type=group.exception_type,
         message=newest.message if newest else group.message,
         traceback=own_traceback(newest.traceback) if newest else "",
+        log=newest.log if newest else "",
         rule=grounds.rule if grounds else "",
         evidence=grounds.evidence if grounds else "",
         path=grounds.path if grounds else "",

@@ -33,6 +33,7 @@ TOKEN_LIMIT, BYTES_OF_TOKEN = 4_000, 3
 #: The names of the parts that may be cut, as the brief says them.
 _NAMES = {
     "traceback": "traceback",
+    "log": "log lines",
     "message": "message",
     "note": "note",
     "arguments": "arguments",
@@ -45,6 +46,7 @@ class _Sizes:
     """The most bytes of each text, as it is printed."""
 
     traceback: int = 6_000
+    log: int = 2_000
     message: int = 1_500
     note: int = 1_500
     #: One letter's positional or keyword arguments.
@@ -55,7 +57,7 @@ class _Sizes:
 
 #: No text is cut further. All parts together then have less than half of the limit, also as JSON in ASCII, in
 #: which a byte of UTF-8 has up to three.
-_LEAST = _Sizes(traceback=300, message=120, note=80, arguments=80, value=32)
+_LEAST = _Sizes(traceback=300, log=120, message=120, note=80, arguments=80, value=32)
 
 
 def tokens_of(text: str) -> int:
@@ -254,6 +256,7 @@ def _cause(brief: Brief) -> Iterator[str]:
         yield "The store has no letter of this group any more."
     yield from _block("Message", outside.message)
     yield from _block("Traceback, with the frames of the project's own code", outside.traceback)
+    yield from _block("The last lines that it logged", outside.log)
     if brief.reason and brief.verdict:
         yield "The verdict on the newest letter:"
         yield _list(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Names = Sequence[str]
 
 #: Texts of an archived letter that this package does not write as JSON.
-_PLAIN = ("message", "traceback", "body")
+_PLAIN = ("message", "traceback", "log", "body")
 
 #: A letter in a list.
 _LETTER: Names = (
@@ -49,8 +49,8 @@ _LETTER: Names = (
 )  # fmt: skip
 #: Further fields of a whole letter.
 _LETTER_ORIGIN: Names = (
-    "grouped", "traceback", "pid", "root_id", "parent_id", "group_id", "correlation_id", "canvas", "errbacks",
-    "lease_expires_at", "closed_at", "closed_by", "closed_reason",
+    "grouped", "traceback", "log", "pid", "root_id", "parent_id", "group_id", "correlation_id", "canvas",
+    "errbacks", "lease_expires_at", "closed_at", "closed_by", "closed_reason",
 )  # fmt: skip
 _ENVELOPE: Names = (
     "exchange", "routing_key", "content_type", "content_encoding", "headers", "properties",
@@ -282,6 +282,7 @@ def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
     hidden = redactor.hidden(_opened(line))
     shown = {
         "traceback": redactor.traceback(content.get("traceback") or ""),
+        "log": redactor.text(content.get("log") or ""),
         "body": content.get("body"),
     }
     return {"segment": found.manifest.segment, **hidden, "content": {**hidden["content"], **shown}}

@@ -91,8 +91,9 @@ def _chain(exc: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def failure_after(
-    attempts: tuple[Attempt, ...], reason: Reason, *, traceback: str, grounds: Grounds
-) -> Failure:
+    attempts: tuple[Attempt, ...], reason: Reason,
+    *, traceback: str, grounds: Grounds, log: str = "",
+) -> Failure:  # fmt: skip
     """The failure in which the last of ``attempts`` ended."""
     last = attempts[-1]
     return Failure(
@@ -107,6 +108,7 @@ def failure_after(
         failed_at=last.failed_at,
         attempts=attempts,
         pid=last.pid,
+        log=log,
     )
 
 

@@ -13,6 +13,8 @@ from celery.utils.log import get_logger
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.recorder.owner import leave_pools
 from celery_dlq.unpack import bound_decoders
+from celery_dlq.worker.body.ending import last
+from celery_dlq.worker.body.log import RunLogHandler
 from celery_dlq.worker.broker_limits import not_covered
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
@@ -45,8 +47,10 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
+        dlq = worker.app.dead_letter_queue
         # Before anything is started.
-        worker.app.dead_letter_queue.check_settings()
+        dlq.check_settings()
+        self._log = RunLogHandler(dlq.settings, dlq.redactor, last)
 
     def include(self, parent: Any) -> bool:
         """Take the first place among the worker's steps, which stop in the reverse order."""
@@ -55,8 +59,12 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def start(self, worker: Any) -> None:
         """Called when the worker is about to start."""
-        worker.app.dead_letter_queue.worker_starts(worker)
-        if worker.app.dead_letter_queue.settings.recorder:
+        dlq = worker.app.dead_letter_queue
+        dlq.worker_starts(worker)
+        if dlq.settings.log_lines:
+            # The pool's processes inherit it.
+            self._log.join()
+        if dlq.settings.recorder:
             worker.consumer.dlq.flight_recorder.prepare()
         if _forks(worker.pool_cls):
             # The collector of a process would write to every object that the parent has made, and each page
@@ -67,6 +75,7 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         """Called when the worker has shut down, for whatever reason."""
         worker.consumer.dlq.close()
         worker.app.dead_letter_queue.worker_ends(worker)
+        self._log.leave()
 
     terminate = stop
 

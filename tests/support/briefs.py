@@ -47,8 +47,8 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
         ) * 3,
         commands=("celery -A shop dlq groups show 9c1e0000deadbeef",) * 4,
         outside=Outside(
-            fingerprint=text, task=text, exception_type=text, message=text, traceback=text, rule=text,
-            evidence=text, path=text, owner=text, route=text, route_owner=text, note=text,
+            fingerprint=text, task=text, exception_type=text, message=text, traceback=text, log=text,
+            rule=text, evidence=text, path=text, owner=text, route=text, route_owner=text, note=text,
             resolved_in=text, decided_by=text, tickets=(text,) * 2,
             arguments=(Arguments(task_id=text, args=text, kwargs=text),) * letters,
             shared=many,

@@ -54,6 +54,8 @@ VALUES = {
     "recorder_sync": ([True, False], [1, "yes", None]),
     "redis_atomic_take": ([True, False], [1, "yes", None]),
     "restore_unacked": ([True, False], [1, "yes", None]),
+    "log_lines": ([0, 50, 1_000], [-1, 1_001, 5.0, True, "50", None]),
+    "log_level": (["DEBUG", "INFO", "CRITICAL"], ["", "info", "TRACE", 20, None, ["INFO"]]),
     "stall_after": ([0, 2, 300.0, 86_400], [-1, 90_000, "5m", None]),
     "on_stall": (["log", "exit"], ["", "restart", "EXIT", None, True, ["log"]]),
     "release": (["", "1.4.2"], [None, 1]),

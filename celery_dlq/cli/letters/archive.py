@@ -218,7 +218,8 @@ def restore(
 @archived_filters
 @click.option(
     "--contents", is_flag=True,
-    help="Include messages, arguments, tracebacks and exception messages; secrets in them are not hidden.",
+    help="Include messages, arguments, tracebacks, log lines and exception messages; secrets in them are not "
+    "hidden.",
 )  # fmt: skip
 @pass_session
 def export(
@@ -333,6 +334,7 @@ def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
         Block("Error", error),
         Facts("Arguments", arguments),
         *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
+        *([Block("Last lines that it logged", content["log"])] if content.get("log") else []),
         f"Next: {command('archive', 'restore', str(letter['task_id']))}",
     ]
 

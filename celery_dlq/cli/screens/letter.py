@@ -238,6 +238,8 @@ def letter_parts(
     parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
+    if letter.log:
+        parts.append(Block("Last lines that it logged", letter.log))
     return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
 
 

@@ -121,6 +121,7 @@ content = _table(
     Column("args", LONG_TEXT, nullable=False),
     Column("kwargs", LONG_TEXT, nullable=False),
     Column("traceback", LONG_TEXT, nullable=False),
+    Column("log", LONG_TEXT, nullable=False),
     # The facts by which the letter is grouped, as JSON.
     Column("grounds", LONG_TEXT),
 )

@@ -33,6 +33,7 @@ _MICROSECOND = timedelta(microseconds=1)
 #: The large values of a letter.
 _LARGE = (
     content.c.body, content.c.headers, content.c.args, content.c.kwargs, content.c.traceback,
+    content.c.log,
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ _INT_LIMIT = 2**31 - 1
 #: The failure's own columns: written again with every newer failure.
 FAILURE_COLUMNS = (
     "task", "reason", "verdict", "rule", "evidence", "path", "exception_type", "message",
-    "traceback", "fingerprint", "raw_fingerprint", "grounds", "last_failed_at", "worker", "pid",
+    "traceback", "log", "fingerprint", "raw_fingerprint", "grounds", "last_failed_at", "worker", "pid",
     "release", "tags", "route",
 )  # fmt: skip
 
@@ -249,9 +249,9 @@ def parked_letter(row: Row) -> DeadLetter:
 
 
 def bare(letter: DeadLetter) -> DeadLetter:
-    """``letter`` as a list shows it: without attempts, traceback and message."""
+    """``letter`` as a list shows it: without attempts, traceback, log and message."""
     envelope = replace(letter.envelope, body=b"", headers={}, properties={})
-    return letter.with_(attempts=(), traceback="", envelope=envelope)
+    return letter.with_(attempts=(), traceback="", log="", envelope=envelope)
 
 
 #: Fields that are searched and may have secrets. A search must not find what no screen shows.
@@ -283,7 +283,7 @@ _UNCLAIMED: dict[str, Any] = {
 
 #: Stands for the columns that a list or a claim leaves out.
 _EMPTY: dict[str, Any] = {
-    "traceback": "", "evidence": "", "path": "", "body": b"",
+    "traceback": "", "log": "", "evidence": "", "path": "", "body": b"",
     "args": None, "kwargs": None, "tags": None, "headers": "{}", "properties": "{}",
     "closed_at": None, "closed_by": "", "closed_reason": "", "route": "", "raw_fingerprint": "",
     "grounds": None,

@@ -32,6 +32,7 @@ from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.recorder import returned
 from celery_dlq.redact import safe_message
+from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.failure import (
     aborted,
     bounded_traceback,
@@ -140,6 +141,8 @@ class Here:
     ending: Ending | None = None
     #: The retry that waits for the parent.
     waiting: Waiting | None = None
+    #: What the run has logged; None if it has logged nothing.
+    log: RunLog | None = None
 
 
 # Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
@@ -150,6 +153,11 @@ def begin() -> Here:
     """Called when a run begins in this context."""
     _here.set(found := Here())
     return found
+
+
+def last() -> Here | None:
+    """The end of the run in this context, or of the last one; None if there was none."""
+    return _here.get(None)
 
 
 def here() -> Here:
@@ -179,7 +187,17 @@ def _failure(died: Died, request: Context) -> Failure:
         # Celery has not formatted the traceback yet; it is added when the end is reported.
         traceback="",
         grounds=grounds_of(died.exc, died.decision),
+        log=_log_of_this_run(),
     )
+
+
+def _log_of_this_run() -> str:
+    log = here().log
+    try:
+        return "" if log is None else log.text()
+    except Exception:
+        logger.exception("celery_dlq could not read what a task has logged")
+        return ""
 
 
 def attempt_of(

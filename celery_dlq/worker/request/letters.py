@@ -216,6 +216,7 @@ def dead_letter(
         exception_type=failure.exception_type,
         message=failure.message,
         traceback=failure.traceback,
+        log=failure.log,
         grounds=failure.grounds,
         args=display(contents.args),
         kwargs=display(contents.kwargs),

@@ -61,6 +61,24 @@ def test_attempts_tell_the_whole_history(project):
     assert letter.first_failed_at == letter.attempts[0].failed_at < letter.last_failed_at
 
 
+@pytest.mark.parametrize("pool", [*POOLS, "gevent"])
+def test_a_letter_has_the_last_lines_that_its_last_run_logged(pool, project):
+    options = POOLS.get(pool) or ("-P", "gevent", "-c", "10")
+    with project.worker(*options):
+        ids = [project.app.send_task("proj.logs", (lines,)).id for lines in (2, 60)]
+        few, many = map(project.wait_for_letter, ids)
+    first, second, said, bank, more = few.log.splitlines()
+    assert first.endswith("Z INFO shop: attempt 2, line 0")
+    assert second.endswith("Z INFO shop: attempt 2, line 1")
+    assert said.endswith("Z WARNING celery.redirected: said aloud")
+    assert bank.endswith("Z WARNING shop.bank: the bank said password=[redacted]")
+    assert more == "    and no more"
+    head, *lines = many.log.splitlines()
+    assert head == "(12 earlier lines were not kept)"
+    assert lines[0].endswith("line 12")
+    assert len(lines) == 51
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_late_acknowledged_task_dies_once_and_is_acknowledged_after_its_letter(
     pool, broker, make_project, tmp_path

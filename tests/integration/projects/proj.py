@@ -5,6 +5,7 @@ Everything is set by environment variables, so that a worker subprocess and the 
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_init
+from celery.utils.log import get_task_logger
 from queues import queue_settings, transport_options
 
 from celery_dlq import DLQTask
@@ -86,6 +88,17 @@ def succeed(x=1):
 def terminal(x=0, password="hunter2"):
     unless_fixed(ValueError(f"bad currency {x}"))
     return x
+
+
+@app.task(base=DLQTask, bind=True)
+def logs(self, lines):
+    """Logs lines, fails once, and then for good."""
+    get_task_logger("shop").debug("not at this level")
+    for number in range(lines):
+        get_task_logger("shop").info("attempt %d, line %d", self.request.retries + 1, number)
+    print("said aloud")
+    logging.getLogger("shop.bank").warning("the bank said password=s3cret\nand no more")
+    raise ConnectionError("slow today") if not self.request.retries else KeyError("shop")
 
 
 @app.task(base=DLQTask)
