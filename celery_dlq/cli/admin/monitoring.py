@@ -144,17 +144,17 @@ def _per_minute(text: str) -> float:
 @_limit_option("--max-depth", "Critical: more open letters than this.", "N", _whole)
 @_limit_option("--warn-depth", "Warning: more open letters than this.", "N", _whole)
 @_limit_option(
-    "--max-age", "Critical: a letter has waited longer than this, such as 1d.", "TIME", times.parse_span
+    "--max-age", "Critical: a letter has waited longer than this, such as 1d.", "DURATION", times.parse_span
 )  # fmt: skip
 @_limit_option(
-    "--warn-age", "Warning: a letter has waited longer than this.", "TIME", times.parse_span
+    "--warn-age", "Warning: a letter has waited longer than this.", "DURATION", times.parse_span
 )
 @_limit_option(
     "--max-rate", "Critical: letters arrive faster than this, such as 10/m.", "RATE", _per_minute
 )
 @_limit_option("--warn-rate", "Warning: letters arrive faster than this.", "RATE", _per_minute)
 @click.option(
-    "--window", metavar="TIME", default="10m", show_default=True, callback=read_with(times.parse_span),
+    "--window", metavar="DURATION", default="10m", show_default=True, callback=read_with(times.parse_span),
     help="Period of the rate, in whole minutes, up to the last full minute.",
 )  # fmt: skip
 @click.option(

@@ -200,7 +200,7 @@ def _interval(text: str) -> float:
 
 @click.command("watch")
 @click.option(
-    "--interval", metavar="TIME", default="2s", show_default=True, callback=read_with(_interval),
+    "--interval", metavar="DURATION", default="2s", show_default=True, callback=read_with(_interval),
     help="Time between two reads of the store.",
 )  # fmt: skip
 @pass_showing_session
