@@ -10,6 +10,7 @@ from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
 from support.servers.databases import delete_all
 
+from celery_dlq.redrive import plan
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.task import DLQTask
 
@@ -31,6 +32,12 @@ def _own_tasks(monkeypatch):
 def _may_wait_for_results(monkeypatch):
     """A worker that a test built in this process forbids tasks to wait for results, in all later tests."""
     monkeypatch.setattr(_state, "_task_join_will_block", False)
+
+
+@pytest.fixture(autouse=True)
+def _patient_plans(monkeypatch):
+    """On a busy machine, too, a plan has the time to check all letters."""
+    monkeypatch.setattr(plan, "PATIENCE_S", 600.0)
 
 
 @pytest.fixture

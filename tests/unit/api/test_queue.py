@@ -3,6 +3,7 @@ import subprocess
 import sys
 import types
 from functools import partial
+from urllib.parse import unquote
 
 import pytest
 from celery import Celery
@@ -270,14 +271,15 @@ def test_a_worker_does_not_start_with_an_automatic_redrive_that_can_never_run(ap
     [
         ("postgresql://u:secret@db/shop", "postgresql+psycopg://u:***@db/shop"),
         ("sqlite:///own.sqlite3", "sqlite:///{here}/own.sqlite3"),
-        ("sqlite:///file:own.sqlite3?uri=true", "sqlite:///file%3Aown.sqlite3?uri=true"),
+        ("sqlite:///file:own.sqlite3?uri=true", "sqlite:///file:own.sqlite3?uri=true"),
         (Settings.store_url, "sqlite:///{here}/celery_dlq.sqlite3 (the default)"),
     ],
 )
 def test_the_store_is_named_without_its_password(app, tmp_path, monkeypatch, url, shown):
     monkeypatch.chdir(tmp_path)
     app.conf.dlq_store_url = url
-    assert DeadLetterQueue.of(app).check_store_url() == shown.format(here=tmp_path)
+    # SQLAlchemy 2.1 writes the colon as %3A.
+    assert unquote(DeadLetterQueue.of(app).check_store_url()) == shown.format(here=tmp_path)
 
 
 def test_wrong_settings_are_read_once(app, monkeypatch):

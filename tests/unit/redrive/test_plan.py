@@ -93,7 +93,7 @@ class TestTrial:
         assert plan.notes[-1].startswith("The first 2 were checked one by one")
 
     def test_it_takes_no_longer_than_a_moment(self, operations, fill, time, monkeypatch):
-        monkeypatch.setattr(Checks, "why_not", lambda *_: time.pass_(0.6))
+        monkeypatch.setattr(Checks, "why_not", lambda *_: time.pass_(0.6 * module.PATIENCE_S))
         fill(*"abcde")
         assert operations.plan(Filter(), Orders()).tried == 2
 

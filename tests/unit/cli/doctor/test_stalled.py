@@ -56,6 +56,7 @@ def test_a_broker_that_is_away_is_reported_once(run, app, answers):
 
 def test_on_pgmq_workers_cannot_be_asked(app, answers):
     pytest.importorskip("pgmq")
+    pytest.importorskip("kombu.transport.pgmq", reason="kombu 5.6 and later have it")
     app.conf.broker_url = "pgmq://127.0.0.1:1/none"
     [stalled] = check_stalled(Session(CLIContext(app=app, no_color=True, workdir=None)))
     assert stalled.text.startswith("pgmq has no remote control")
