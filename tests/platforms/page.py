@@ -22,8 +22,8 @@ exact one of that run. A skipped test does not apply to the platform, or needs a
 - *Real workers*: tests with workers on this broker. They play the [ways to die](ways_to_die.md) of the gate,
   and try capture, poison, messages that are not tasks, ingest, redrive, parked retries, and the messages of
   killed workers.
-- *Unit tests*: those that need no server, and those of the store on SQLite. With the oldest libraries, those of
-  the tab in Flower are left out: they use options that Flower has since 2.1. Other tests run the tab in 2.0.1.
+- *Unit tests*: those that need no server, and those of the store on SQLite. With the oldest libraries, those
+  of the tab in Flower are left out: they use options that Flower has since 2.1. Other tests run it in 2.0.1.
 - *A Django project*: its check, its commands, a worker, and a task of Django's own framework.
 - *Flower's own tests*: without our tab and with it.
 
