@@ -191,6 +191,28 @@ def check_auto_redrives(session: Session) -> Findings:
     yield from _runner(session)
 
 
+def check_auto_definitions(session: Session) -> Findings:
+    """What the settings alone say about automatic redrives: whether each can ever run."""
+    from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
+
+    session.load_tasks()
+    settings, tasks = session.queue.settings, session.task_names(may_have_letters)
+    check_definitions(session.cli.app, settings)
+    for auto in settings.auto_redrive:
+        unknown = unknown_task(auto.where.task, tasks)
+        yield warning(f"{auto.name}: where: {unknown}") if unknown else ok(auto.name)
+
+
+def check_handler_definitions(session: Session) -> Findings:
+    """What the settings alone say about handlers: whether letters of their tasks can come."""
+    session.load_tasks()
+    handlers: Mapping[str, Handler] = session.queue.handlers
+    found = [*_of_unknown_tasks(session, handlers)]
+    yield from map(warning, found)
+    if handlers and not found:
+        yield ok(counted(len(handlers), "handler"))
+
+
 def check_handlers(session: Session) -> Findings:
     """One finding for each handler that may never be called, and one if all can be."""
     session.load_tasks()

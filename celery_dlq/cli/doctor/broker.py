@@ -80,6 +80,11 @@ def check_broker(session: Session) -> Findings:
         else:
             yield ok(f"{shown} answers")
             yield from _refused_queues(session.cli.app, connection)
+    yield from check_transport(session)
+
+
+def check_transport(session: Session) -> Findings:
+    """Whether something is not covered on the broker's transport. It needs no connection."""
     why = not_covered(session.cli.app)
     if why:
         yield warning(why)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import click
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, app, broker, failure, said, storage
 from celery_dlq.cli.exits import FAILED, for_app, leave
+from celery_dlq.cli.options import Word, format_option
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session
 
@@ -43,28 +44,55 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
     "taking": broker.check_taking,
 }
 
+#: The checks that read the settings and the code. They connect to nothing, and write nothing.
+STATIC: dict[str, Callable[[Session], Findings]] = {
+    **{
+        name: CHECKS[name]
+        for name in ("settings", "tasks", "rules", "hooks", "routes", "capture", "waits", "acks")
+    },
+    "store": storage.check_store_url,
+    "broker": broker.check_transport,
+    "auto": app.check_auto_definitions,
+    "handlers": app.check_handler_definitions,
+}
+
+#: The findings with which the command exits with 1.
+_FAILING = {"error": (Level.ERROR,), "warning": (Level.ERROR, Level.WARNING)}
+
 
 @click.command("doctor")
+@click.option(
+    "--static", is_flag=True,
+    help="Check only settings and code, without the store, the broker and workers. For CI, before a deploy.",
+)  # fmt: skip
+@click.option(
+    "--fail-on", type=Word("a result", _FAILING), default="error", show_default=True,
+    help="The result with which the command exits with 1.",
+)  # fmt: skip
+@format_option
 @pass_session
-def doctor(session: Session) -> None:
+def doctor(session: Session, static: bool, fail_on: str, form: str) -> None:
     """Check the installation and suggest fixes.
 
     Examines settings, store, spool, broker and tasks. Exits with 1 if a check finds an error.
     """
-    found = list(examine(session))
+    found = list(examine(session, STATIC if static else CHECKS))
     rows = [(check, item.level.value, item.text) for check, item in found]
     columns = (Column("CHECK", rigid=True), Column("RESULT", rigid=True), Column("", fold=True))
-    session.screen.show(Table(columns, rows))
-    if any(item.level is Level.ERROR for _, item in found):
+    records = [dict(zip(("check", "result", "text"), row, strict=True)) for row in rows]
+    session.screen.emit(form, records, Table(columns, rows))
+    if any(item.level in _FAILING[fail_on] for _, item in found):
         leave(FAILED)
 
 
-def examine(session: Session) -> Iterator[tuple[str, Finding]]:
-    """Run all checks; each finding comes with the name of its check. A check that raises is reported as an
+def examine(
+    session: Session, checks: Mapping[str, Callable[[Session], Findings]] = CHECKS
+) -> Iterator[tuple[str, Finding]]:
+    """Run ``checks``; each finding comes with the name of its check. A check that raises is reported as an
     error and does not stop the others. A cause that breaks several checks is reported once, by the first of
     them."""
     causes: dict[Finding, list[str]] = {}
-    for name, check in CHECKS.items():
+    for name, check in checks.items():
         for found in _findings(check, session):
             causes.setdefault(found, []).append(name)
     for found, (name, *others) in causes.items():

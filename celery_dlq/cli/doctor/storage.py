@@ -75,13 +75,25 @@ _OVERDUE = timedelta(hours=3)
 _SEARCH_STEPS = 20
 
 
+def check_store_url(session: Session) -> Findings:
+    """Whether the URL names a store, and shows a password."""
+    from celery_dlq.store.database.dialects import parse_url
+
+    yield ok(f"{session.queue.check_store_url()}, which was not asked")
+    yield from _password(parse_url(session.queue.settings.store_url))
+
+
+def _password(url: URL) -> Findings:
+    if url.password and not os.environ.get(STORE_URL_VARIABLE):
+        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
+
+
 def check_store(session: Session) -> Findings:
     from celery_dlq.store.database.dialects import dialect_for, parse_url
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
-    if url.password and not os.environ.get(STORE_URL_VARIABLE):
-        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
+    yield from _password(url)
     if why := _answer(session, url, lambda server, connection: server.why_too_old(connection)):
         yield failure(f"{session.queue.check_store_url()} {why}")
         return

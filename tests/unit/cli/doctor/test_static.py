@@ -1,0 +1,81 @@
+"""The checks that need neither store nor broker, as CI runs them before a deploy."""
+
+import json
+from collections import defaultdict
+
+import pytest
+from celery.app.base import Celery
+
+from celery_dlq import AutoRedrive, DLQTask, Filter, Leave, Requirements
+from celery_dlq.store.database.engine import Database
+
+
+def refuse(*_given, **_options):
+    raise AssertionError("nothing may be asked")
+
+
+@pytest.fixture
+def checked(run, app, monkeypatch):
+    """Runs the checks where nothing may be connected to; gives their results by name."""
+    app.conf.dlq_store_url = "postgresql://shop@db.invalid/shop"
+    monkeypatch.setattr(Database, "read", refuse)
+    monkeypatch.setattr(Celery, "control", property(refuse))
+
+    def checked(*words, status=0):
+        result = run("doctor", "--static", *words, "--format", "json")
+        assert result.exit_code == status, result.output
+        found = defaultdict(str)
+        for one in json.loads(result.stdout):
+            found[one["check"], one["result"]] += one["text"]
+        return found
+
+    return checked
+
+
+def test_nothing_is_asked(checked):
+    found = checked()
+    assert found["settings", "ok"] == "every dlq_* setting is valid"
+    assert found["store", "ok"].endswith("/shop, which was not asked")
+    assert {"store", "tasks", "rules", "hooks", "acks"} <= {name for name, _ in found}
+    assert {result for _, result in found} <= {"ok", "warning"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "check", "said"),
+    [
+        ("dlq_max_attempts", "many", "settings", "dlq_max_attempts"),
+        ("dlq_on_dead_letter", ["shop.nowhere.tell"], "hooks", "shop.nowhere"),
+        (
+            "dlq_auto_redrive",
+            [AutoRedrive("a", where=Filter(task="t"), require=Requirements(probe="ping"))],
+            "auto", "'ping', which is not a task of this app",
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_ends_with_1(checked, app, name, value, check, said):
+    app.conf[name] = value
+    assert said in checked(status=1)[check, "error"]
+
+
+def test_warnings_end_with_1_on_request(checked, app, queue):
+    app.conf.dlq_auto_redrive = [AutoRedrive("a", where=Filter(task="shop.chrage"))]
+    queue.handler(where=Filter(task="shop.chrage"), name="b")(lambda _letter: Leave())
+    found = checked()
+    assert "'shop.chrage' is not a task of this app" in found["auto", "warning"]
+    assert "'shop.chrage' is not a task of this app" in found["handlers", "warning"]
+    assert checked("--fail-on", "warning", status=1) == found
+
+
+def test_a_broker_without_all_promises_is_a_warning(checked, app):
+    app.conf.broker_url = "filesystem://"
+    assert "not everything is covered" in checked()["broker", "warning"]
+
+
+def test_tasks_that_nothing_captures(checked, app):
+    @app.task(name="shop.plain", shared=False)
+    def plain(): ...
+
+    @app.task(name="shop.late", base=DLQTask, acks_late=True, time_limit=60, shared=False)
+    def late(): ...
+
+    assert "shop.plain: another base class, so not captured" in checked()["tasks", "ok"]
