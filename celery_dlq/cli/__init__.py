@@ -20,6 +20,7 @@ _SECTIONS = {
         "groups": "letters.groups:groups",
         "list": "letters.inspect:list_letters",
         "show": "letters.inspect:show",
+        "where": "doctor.where:where",
         "stats": "letters.stats:stats",
         "watch": "letters.stats:watch",
         "audit": "letters.audit:audit",

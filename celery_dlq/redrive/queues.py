@@ -4,8 +4,10 @@ redrives are among these."""
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
@@ -175,6 +177,17 @@ class Look:
     sees_workers: bool = False
 
 
+class InRedis(Enum):
+    """Where a message is in Redis."""
+
+    #: In the list of its queue.
+    QUEUED = "queued"
+    #: Received by a worker, and not acknowledged.
+    TAKEN = "taken"
+    #: Neither of these.
+    ABSENT = "absent"
+
+
 class Presence:
     """Looks for messages on a connection to the broker."""
 
@@ -203,6 +216,30 @@ class Presence:
                 "Run: celery -A <app> dlq doctor"
             ) from error
 
+    def find(self, queue: str, task_id: str) -> InRedis | None:
+        """Where the message of ``task_id`` is in ``queue``. None if that is unknown: the broker cannot be
+        asked for a message, or the queue holds too much.
+
+        :raises RedriveError: the broker does not answer.
+        """
+        if self._connection.transport.driver_type != "redis":
+            return None
+        try:
+            with self._connection.channel() as channel:
+                found = _items_in_redis(channel, queue)
+        except broker_errors(self._connection) as error:
+            raise RedriveError(
+                f"The broker does not answer ({type(error).__name__}: {error}). "
+                "Run: celery -A <app> dlq doctor"
+            ) from error
+        if found is None:
+            return None
+        waiting, taken = found
+        if any(_is_of(item, task_id) for item in waiting):
+            return InRedis.QUEUED
+        is_taken = any(_is_of(item, task_id, with_worker=True) for item in taken)
+        return InRedis.TAKEN if is_taken else InRedis.ABSENT
+
     def _look_at_count(self, channel: Any, queue: str) -> Look | None:
         if is_on_sqs(channel):
             depth = depth_of(channel, queue)
@@ -222,6 +259,17 @@ def open_presence(app: Any) -> Iterator[Presence]:
 
 
 def _look_in_redis(channel: Any, queue: str) -> Look | None:
+    items = _items_in_redis(channel, queue)
+    if items is None:
+        return None
+    listed, with_workers = items
+    waiting = map(_redrive_in, listed)
+    taken = (_redrive_in(item, with_worker=True) for item in with_workers)
+    return Look(frozenset(filter(None, (*waiting, *taken))), sees_workers=True)
+
+
+def _items_in_redis(channel: Any, queue: str) -> tuple[Sequence[bytes], Sequence[bytes]] | None:
+    """The messages that wait in ``queue``, and those that workers hold; None if that is too much to read."""
     # Redis' client is installed only in this case.
     from redis import Redis
 
@@ -237,9 +285,7 @@ def _look_in_redis(channel: Any, queue: str) -> Look | None:
             pipe.lrange(key, 0, -1)
         pipe.hvals(unacked)
         *listed, with_workers = pipe.execute()
-    waiting = (_redrive_in(item) for items in listed for item in items)
-    taken = (_redrive_in(item, with_worker=True) for item in with_workers)
-    return Look(frozenset(filter(None, (*waiting, *taken))), sees_workers=True)
+    return [item for items in listed for item in items], with_workers
 
 
 def _size(client: Redis, keys: Iterable[str]) -> int:
@@ -262,3 +308,15 @@ def _redrive_in(item: bytes, *, with_worker: bool = False) -> Redrive | None:
     except Exception:  # noqa: BLE001 - any program can write to the list
         return None
     return (str(task_id), number) if number and task_id else None
+
+
+def _is_of(item: bytes, task_id: str, *, with_worker: bool = False) -> bool:
+    """Whether an item of Redis is the message of ``task_id``."""
+    if json.dumps(task_id)[1:-1].encode() not in item:
+        return False
+    try:
+        found = read_json(item)
+        headers = (found[0] if with_worker else found)["headers"]
+        return task_id in (headers.get("id"), letter_of(headers))
+    except Exception:  # noqa: BLE001 - any program can write to the list
+        return False
