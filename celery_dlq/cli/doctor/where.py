@@ -51,6 +51,7 @@ class Place(str, Enum):
     RECORDED = "recorded"
     DONE = "done"
     DISCARDED = "discarded"
+    DROPPED = "dropped"
     FAILED = "failed"
     RETRIED = "waits for a retry"
     UNKNOWN = "unknown"
@@ -69,7 +70,7 @@ _OF_STATE = {
 _OF_RESULT = {
     states.SUCCESS: Place.DONE,
     states.FAILURE: Place.FAILED,
-    states.REVOKED: Place.DISCARDED,
+    states.REVOKED: Place.DROPPED,
     states.RETRY: Place.RETRIED,
     states.STARTED: Place.RUNNING,
 }

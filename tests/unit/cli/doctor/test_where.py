@@ -119,7 +119,7 @@ def test_the_broker(find, broker, held, place, text):
 
 
 @pytest.mark.parametrize(
-    ("state", "place"), [("SUCCESS", "done"), ("FAILURE", "failed"), ("PENDING", None)]
+    ("state", "place"), [("SUCCESS", "done"), ("FAILURE", "failed"), ("REVOKED", "dropped"), ("PENDING", None)]
 )  # fmt: skip
 def test_the_result(find, app, monkeypatch, state, place):
     app.conf.result_backend = "cache+memory://"
