@@ -124,7 +124,7 @@ def test_the_broker(find, broker, held, place, text):
 def test_the_result(find, app, monkeypatch, state, place):
     app.conf.result_backend = "cache+memory://"
     if state != "PENDING":
-        app.backend.store_result("4711", ValueError("x") if state == "FAILURE" else 1, state)
+        app.backend.store_result("4711", 1 if state == "SUCCESS" else ValueError("x"), state)
     found, _step, sources = find()
     assert found == (place or "unknown")
     assert sources["results"][0] == place
