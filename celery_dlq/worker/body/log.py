@@ -3,6 +3,7 @@ logs nothing costs nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -82,14 +83,14 @@ class RunLogHandler(logging.Handler):
         """Make no lock. A run is in one thread, and another thread could hold a lock when a process forks."""
         self.lock = None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line of ``record``. It never raises."""
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Keep the line of ``record``, without a lock: logging's own ``handle`` takes one. It never raises."""
         run = self._here()
-        if run is None:
-            return
-        if run.log is None:
-            run.log = RunLog(self._lines, self._redactor)
-        run.log.add(record)
+        if run is not None:
+            run.log = run.log or RunLog(self._lines, self._redactor)
+            with contextlib.suppress(Exception):
+                run.log.add(record)
+        return True
 
     def join(self) -> None:
         """Listen from now on."""
