@@ -84,7 +84,7 @@ class RunLogHandler(logging.Handler):
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the line of ``record``, without a lock: logging's own ``handle`` takes one. It never raises."""
+        """Keep the line of ``record``. Logging's own ``handle`` would take a lock. This one never raises."""
         run = self._here()
         if run is not None:
             run.log = run.log or RunLog(self._lines, self._redactor)
