@@ -187,7 +187,7 @@ class IngestThread(threading.Thread):
 
     def __init__(self, dlq: Any, queue: str, *, worker: str) -> None:
         super().__init__(name=f"dlq-ingest-{queue}", daemon=True)
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._dlq, self._queue, self._worker = dlq, queue, worker
         self._wait_s = RETRY_S
 

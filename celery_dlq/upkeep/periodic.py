@@ -37,7 +37,7 @@ class GuardedThread(threading.Thread, ABC):
 
     def __init__(self, health: StoreHealth) -> None:
         super().__init__(name=f"dlq-{self.does.replace(' ', '-')}", daemon=True)
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._health, self._trouble = health, ""
 
     def stop(self) -> None:

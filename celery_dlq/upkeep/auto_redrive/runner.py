@@ -68,7 +68,7 @@ class AutoRedriveEngine:
         self._context, self._operations = context, operations
         self._store, self._settings = context.store, context.settings
         self._now = context.clock.now
-        self.autos = {auto.name: auto for auto in context.settings.auto_redrive}
+        self.autos: dict[Any, Any] = {auto.name: auto for auto in context.settings.auto_redrive}
         conditions.check_definitions(context.app, context.settings)
 
     def run(self, lease: Lease) -> float:

@@ -53,7 +53,8 @@ class OwnCircuits:
     def __init__(
         self, limits: Mapping[str, BreakerLimits], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.limits, self._monotonic = limits, monotonic
+        self.limits = limits
+        self._monotonic = monotonic
         #: Tasks that have failed since their last success.
         self._circuits: dict[str, Circuit] = {}
         self._lock = threading.Lock()
@@ -161,7 +162,7 @@ class Gate(Guard):
     ) -> None:
         self._is_full, self._monotonic = is_full, monotonic
         self._hold_at_most_s = HOLD_S
-        self.circuits = OwnCircuits({})
+        self.circuits: OwnCircuits = OwnCircuits({})
         self._held: list[_Held] = []
         self._probes: dict[str, Any] = {}
         # Without an event loop Celery runs its timers on a thread.

@@ -40,7 +40,7 @@ class Closing:
         self._request = request
         #: Celery's steps that wait for the letter, in order; None once nothing waits any more.
         self._waiting: list[Finish] | None = []
-        self.is_safe = False
+        self.is_safe: bool = False
         #: Whether the dead letter is announced to monitors. A retry that waits in the store is not announced.
         self._is_announced = False
 
