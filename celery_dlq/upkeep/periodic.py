@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from celery_dlq.store.base import Lease
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.worker.writing.store_calls import StoreHealth
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@ worker has only seen fail, and all messages while the writer is full."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from celery_dlq.worker.admission.circuit_options import STREAK, limits_of
 from celery_dlq.worker.body.ending import reported
 from celery_dlq.worker.request.request import DLQRequest
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between looks at the held messages.
 TICK_S = 0.25
