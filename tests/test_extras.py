@@ -16,7 +16,7 @@ from uv import find_uv_bin
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 #: Extras for those who work on the package.
-FOR_TESTS = {"test", "test-aws", "libraries", "docs", "bench", "lint"}
+FOR_TESTS = {"release", "test", "test-aws", "libraries", "docs", "bench", "lint"}
 
 #: No server listens there.
 NOWHERE = "127.0.0.1:1"
