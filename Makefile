@@ -148,7 +148,7 @@ package: $(RELEASE)/.tools
 sbom: package
 	$(PYTHON) -m venv --clear build/installed
 	build/installed/bin/pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[$(EXTRAS)]"
-	build/installed/bin/pip uninstall --quiet --yes pip
+	build/installed/bin/pip uninstall --quiet --yes setuptools pip
 	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	    --output-format JSON --output-file build/celery_dlq.cdx.json build/installed/bin/python
 

@@ -24,6 +24,7 @@ from support import factories
 from support.briefs import brief_of
 
 import celery_dlq
+from celery_dlq import hooks, tickets
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
@@ -106,6 +107,23 @@ class TestGeneratedParts:
             GENERATE.generated("# Page\n", {"commands": "text"})
 
 
+class TestNames:
+    @pytest.mark.parametrize(
+        ("names", "about"), [(hooks.__all__, "hooks"), (tickets.__all__, "repair-and-escalate")]
+    )
+    def test_every_ready_hook_and_handler_is_described(self, names: list[str], about: str) -> None:
+        text = read(DOCS / "howto" / f"{about}.md")
+        assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+    def test_the_table_of_the_api_names_tests_that_exist(self) -> None:
+        listed = rows(
+            read(REFERENCE / "python.md").partition("## What is API")[2].partition("\n### ")[0]
+        )
+        tests = [re.findall(r"`(tests/\S+\.py)`", row[2]) for row in listed if "tests/" in row[2]]
+        assert len(tests) > 8
+        assert all((ROOT / path).is_file() for paths in tests for path in paths)
+
+
 class TestSettings:
     def test_every_setting_has_its_row_with_its_default(self) -> None:
         documented = {row[0]: row[1:] for row in rows(read(REFERENCE / "settings.md"))}
@@ -128,7 +146,9 @@ class TestSettings:
 
     def test_every_task_option_is_documented(self) -> None:
         text = read(REFERENCE / "task_options.md")
-        own = {name for name in vars(DLQTask) if re.match(r"(dlq_|retry_|auto|dont|max_)", name)}
+        own = {
+            name for name in DLQTask.__annotations__ if re.match("dlq_|retry_|auto|dont|max_", name)
+        }
         assert {name for name in own if f"`{name}`" not in text} == set()
 
     def test_every_built_in_key_part_is_listed(self) -> None:

@@ -97,7 +97,7 @@ class DLQTask(Task):  # type: ignore[misc]
     max_retries: int | None = _from(lambda settings: settings.max_attempts - 1)
     retry_backoff: float = _from(lambda settings: settings.retry_base)
     retry_backoff_max: float = _from(lambda settings: settings.retry_cap)
-    retry_jitter = True
+    retry_jitter: bool = True
     retry_kwargs: Mapping[str, Any] = {}
     autoretry_for: Sequence[type[BaseException]] = ()
     dont_autoretry_for: Sequence[type[BaseException]] = ()
