@@ -413,6 +413,28 @@ class TestSchema:
         assert sorted(granted) == sorted([*tables.metadata.tables, tables.VERSION_TABLE])
 
 
+class TestFigures:
+    text = read("docs/measured.md")
+
+    def test_every_figure_of_the_readme_has_a_row(self) -> None:
+        promised = read("README.md").partition("| promise | figure |")[2].partition("\n\n")[0]
+        unit = r"(?:s\b|%|tasks|kills|letters|libraries|cases)"
+        figures = re.findall(rf"\d[\d,.]*(?: to \d[\d.]*)? {unit}", promised)
+        assert len(figures) >= 7
+        assert [figure for figure in figures if figure not in self.text] == []
+
+    def test_its_commands_exist(self) -> None:
+        named = re.findall(r"`python -m benchmarks (\w+)`", self.text)
+        known = re.findall(r'^    "(\w+)": ', read("benchmarks/__main__.py"), re.MULTILINE)
+        assert len(known) > 10
+        assert named
+        assert set(named) <= set(known)
+        for path in re.findall(r"python -m pytest(?: -\w)? (\S+)`", self.text):
+            assert (ROOT / path).is_file()
+        targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+        assert set(re.findall(r"`make ([\w-]+)", self.text)) <= targets
+
+
 class TestWaysToDie:
     text = read(REFERENCE / "ways_to_die.md")
 
