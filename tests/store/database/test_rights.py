@@ -43,7 +43,7 @@ def statements(heading: str, user: str) -> list[str]:
     part = PAGE.read_text().partition(f"### {heading}\n")[2].partition("\n### ")[0]
     found = [
         one.strip()
-        for block in re.findall(r"^```sql\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
+        for block in re.findall(r"^```(?:sql)?\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
         for one in re.split(r";\n|\\gexec\n", block)
     ]
     return [one for one in found if re.search(rf"\b{user}\b", one)]
