@@ -81,6 +81,20 @@ def test_the_wheel_is_the_package_and_nothing_else(installed):
     assert files - package == pages
 
 
+def test_nothing_large_has_come_along(installed):
+    # A fifth are the pages that `dlq help` shows, which about fifty errors name.
+    assert installed.wheel.stat().st_size < 1_350_000
+
+
+def test_the_links_of_the_readme_lead_somewhere_on_pypi(installed):
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata(installed.wheel))
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [link for link in links if "/celery-dlq/celery-dlq/" in link]
+    pages = [re.sub(r".*/(?:blob|raw)/v[\d.]+/", "", link).partition("#")[0] for link in ours]
+    assert [page for page in pages if not (ROOT / page).is_file()] == []
+
+
 def test_the_version_is_the_same_everywhere(installed, tmp_path):
     [stated] = re.findall(r"^Version: (.+)$", metadata(installed.wheel), re.MULTILINE)
     changelog = (ROOT / "CHANGELOG.md").read_text()
