@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +98,14 @@ def test_workers_keep_the_directory_that_the_app_names() -> None:
     worker = next(one for one in WORKLOADS if one["metadata"]["name"] == "shop-worker")
     assert pod(worker)["containers"][0]["volumeMounts"][0]["mountPath"] == directory
     assert COMPOSE["services"]["worker"]["volumes"] == [f"dlq:{directory}"]
+
+
+def test_compose_fits_its_schema(tmp_path: Path) -> None:
+    pytest.importorskip("check_jsonschema")
+    (tmp_path / "compose.json").write_text(json.dumps(COMPOSE))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    ended = subprocess.run([*command, tmp_path / "compose.json"], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_compose_names_what_it_has() -> None:

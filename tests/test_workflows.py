@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,21 @@ def step(path: Path, beginning: str) -> dict[str, Any]:
 RELEASE = ROOT / ".github/workflows/release.yml"
 
 
-@workflow
-def test_each_job_runs_somewhere_and_each_step_does_one_thing(path: Path) -> None:
-    for job in load(path)["jobs"].values():
-        assert ("runs-on" in job) is not ("uses" in job)
-    for one in steps(path):
-        assert ("uses" in one) is not ("run" in one)
-        assert set(one) <= {"name", "uses", "run", "with", "env"}
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("github-workflows", WORKFLOWS),
+        ("github-issue-forms", [path for path in FORMS if path.stem != "config"]),
+        ("github-issue-config", [path for path in FORMS if path.stem == "config"]),
+        ("compose-spec", [ROOT / "docker-compose.yml"]),
+    ],
+)
+def test_the_files_fit_their_schemas(schema: str, files: list[Path]) -> None:
+    pytest.importorskip("check_jsonschema")
+    assert files
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    ended = subprocess.run([*command, *files], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
 
 
 @workflow
@@ -98,19 +107,6 @@ def test_a_release_is_refused_if_its_parts_do_not_belong_together(
         ["bash", "-e", "-c", command], cwd=ROOT, env={**os.environ, **given}, capture_output=True
     )
     assert ended.returncode == status
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in FORMS if path.stem != "config"], ids=lambda path: path.stem
-)
-def test_a_form_has_what_github_asks_for(path: Path) -> None:
-    form = load(path)
-    assert {"name", "description", "body"} <= set(form)
-    ids = [field["id"] for field in form["body"] if field["type"] != "markdown"]
-    assert len(set(ids)) == len(ids) > 0
-    for field in form["body"]:
-        needs = {"markdown": "value", "textarea": "label", "dropdown": "options"}[field["type"]]
-        assert field["attributes"][needs]
 
 
 def test_the_links_beside_the_forms_lead_to_pages() -> None:
