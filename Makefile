@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures package sbom clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -129,6 +129,34 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	PYTHONPATH=tests:tests/integration:tests/integration/projects $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \
 	exit $$failed
 
+# The files of a release, in dist: the same bytes from here and from a clone, and fit for PyPI.
+RELEASE := $(VENV)-release
+# Extras for users.
+EXTRAS := postgres,mysql,redis,flower,prometheus,archive,parquet,sentry
+
+package: $(RELEASE)/.tools
+	rm -rf dist build/clone build/again
+	git clone --quiet . build/clone
+	$(RELEASE)/bin/pyproject-build --outdir dist .
+	$(RELEASE)/bin/pyproject-build --outdir build/again build/clone
+	diff -r dist build/again
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/check-wheel-contents dist/*.whl
+	sha256sum dist/*
+
+# What a release needs, with the versions of today, in build/celery_dlq.cdx.json (CycloneDX).
+sbom: package
+	$(PYTHON) -m venv --clear build/installed
+	build/installed/bin/pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[$(EXTRAS)]"
+	build/installed/bin/pip uninstall --quiet --yes setuptools pip
+	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	    --output-format JSON --output-file build/celery_dlq.cdx.json build/installed/bin/python
+
+$(RELEASE)/.tools: pyproject.toml
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -e '.[release]'
+	touch $@
+
 $(VENV)-%/.dev: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' 'celery==$*.*' 'kombu==$*.*'
@@ -151,4 +179,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(MATRIX:%=$(VENV)-%) .cache .demo build dist
+	rm -rf $(VENV) $(RELEASE) $(MATRIX:%=$(VENV)-%) .cache .demo build dist

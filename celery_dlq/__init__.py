@@ -38,4 +38,4 @@ __all__ = [
     "Terminal", "Ticket", "Timetable", "Transient", "Verdict", "decide",
 ]  # fmt: skip
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

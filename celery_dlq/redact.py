@@ -12,6 +12,7 @@ from typing import Any
 
 from celery_dlq.sensitive import (
     REDACTED,
+    IsSensitive,
     hide_in_traceback,
     hide_secrets,
     names_of_secrets,
@@ -59,9 +60,9 @@ class Redactor:
 
     def __init__(self, extra: Iterable[str] = (), search_key: str = "") -> None:
         #: Whether a name stands for a secret.
-        self.is_sensitive = names_of_secrets(extra)
+        self.is_sensitive: IsSensitive = names_of_secrets(extra)
         #: Whether secrets have hashes.
-        self.has_hashes = bool(search_key)
+        self.has_hashes: bool = bool(search_key)
         self._search_key = search_key.encode()
 
     def display(self, value: object) -> Any:

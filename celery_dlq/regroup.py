@@ -46,9 +46,10 @@ class Regrouper:
         self._store, self._grouping = store, grouping
         self._portion = Portion(LETTERS_AT_ONCE)
         #: Letters whose grounds are unknown, and letters for which the recipe failed: they keep their groups.
-        self.unknown = self.failed = 0
+        self.unknown: int = 0
+        self.failed: int = 0
         #: The first problem that the recipe had, as words after its name.
-        self.problem = ""
+        self.problem: str = ""
 
     @property
     def recipe(self) -> str:

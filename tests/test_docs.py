@@ -24,6 +24,7 @@ from support import factories
 from support.briefs import brief_of
 
 import celery_dlq
+from celery_dlq import hooks, tickets
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
@@ -106,6 +107,23 @@ class TestGeneratedParts:
             GENERATE.generated("# Page\n", {"commands": "text"})
 
 
+class TestNames:
+    @pytest.mark.parametrize(
+        ("names", "about"), [(hooks.__all__, "hooks"), (tickets.__all__, "repair-and-escalate")]
+    )
+    def test_every_ready_hook_and_handler_is_described(self, names: list[str], about: str) -> None:
+        text = read(DOCS / "howto" / f"{about}.md")
+        assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+    def test_the_table_of_the_api_names_tests_that_exist(self) -> None:
+        listed = rows(
+            read(REFERENCE / "python.md").partition("## What is API")[2].partition("\n### ")[0]
+        )
+        tests = [re.findall(r"`(tests/\S+\.py)`", row[2]) for row in listed if "tests/" in row[2]]
+        assert len(tests) > 8
+        assert all((ROOT / path).is_file() for paths in tests for path in paths)
+
+
 class TestSettings:
     def test_every_setting_has_its_row_with_its_default(self) -> None:
         documented = {row[0]: row[1:] for row in rows(read(REFERENCE / "settings.md"))}
@@ -128,7 +146,9 @@ class TestSettings:
 
     def test_every_task_option_is_documented(self) -> None:
         text = read(REFERENCE / "task_options.md")
-        own = {name for name in vars(DLQTask) if re.match(r"(dlq_|retry_|auto|dont|max_)", name)}
+        own = {
+            name for name in DLQTask.__annotations__ if re.match("dlq_|retry_|auto|dont|max_", name)
+        }
         assert {name for name in own if f"`{name}`" not in text} == set()
 
     def test_every_built_in_key_part_is_listed(self) -> None:
@@ -385,10 +405,34 @@ class TestSchema:
         assert f"The schema is at version {schema.HEAD}." in text
 
     def test_a_worker_with_fewer_rights_has_one_to_every_table(self) -> None:
-        page = read(DOCS / "howto" / "install-on-postgresql-or-mysql.md")
-        [statements] = re.findall(r"```\n(GRANT.+?)```", page, re.DOTALL)
+        page = read(DOCS / "howto" / "upgrade.md")
+        [statements] = re.findall(
+            r"^CREATE USER shop_worker PASSWORD.+?```", page, re.DOTALL | re.M
+        )
         granted = re.findall(r"celery_\w+", statements)
         assert sorted(granted) == sorted([*tables.metadata.tables, tables.VERSION_TABLE])
+
+
+class TestFigures:
+    text = read("docs/measured.md")
+
+    def test_every_figure_of_the_readme_has_a_row(self) -> None:
+        promised = read("README.md").partition("| promise | figure |")[2].partition("\n\n")[0]
+        unit = r"(?:s\b|%|tasks|kills|letters|libraries|cases)"
+        figures = re.findall(rf"\d[\d,.]*(?: to \d[\d.]*)? {unit}", promised)
+        assert len(figures) >= 7
+        assert [figure for figure in figures if figure not in self.text] == []
+
+    def test_its_commands_exist(self) -> None:
+        named = re.findall(r"`python -m benchmarks (\w+)`", self.text)
+        known = re.findall(r'^    "(\w+)": ', read("benchmarks/__main__.py"), re.MULTILINE)
+        assert len(known) > 10
+        assert named
+        assert set(named) <= set(known)
+        for path in re.findall(r"python -m pytest(?: -\w)? (\S+)`", self.text):
+            assert (ROOT / path).is_file()
+        targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+        assert set(re.findall(r"`make ([\w-]+)", self.text)) <= targets
 
 
 class TestWaysToDie:

@@ -7,31 +7,18 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.installed import APP, ROOT, Installed, build_wheel, metadata, outside
 
 import celery_dlq
 from celery_dlq.cli.admin.help import find_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-ROOT = Path(__file__).parent.parent
-
-APP = """
-from celery import Celery
-from celery_dlq import DLQTask
-
-app = Celery("shop", broker="memory://")
-app.conf.dlq_store_url = "sqlite:///store.sqlite3"
-
-@app.task(base=DLQTask, name="shop.charge")
-def charge(order_id):
-    raise KeyError(order_id)
-"""
 
 #: How a typed project lives with Celery, which has no types; the last section only saves time.
 MYPY_INI = """
@@ -47,41 +34,12 @@ follow_imports = skip
 """
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An environment in which the wheel is installed."""
-
-    bin: Path
-    wheel: Path
-
-    def run(self, *command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment as in a fresh shell of a user's."""
-        return subprocess.run(
-            [self.bin / command[0], *command[1:]],
-            cwd=cwd, env={"PATH": os.defpath, "HOME": str(cwd), "COLUMNS": "120", **variables},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-
-    def python(self, code: str, cwd: Path) -> str:
-        """What ``code`` prints, run as a script of its own."""
-        ended = self.run("python", "-W", "error", "-c", code, cwd=cwd)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout.strip()
-
-
-def outside() -> dict[str, str]:
-    """The environment of these tests, without ways back into the checkout."""
-    return {key: os.environ[key] for key in os.environ if key not in ("PYTHONPATH", "MYPYPATH")}
-
-
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
     home = tmp_path_factory.mktemp("installed")
+    wheel = build_wheel(home)
     venv.create(home / "venv", with_pip=True, symlinks=True)
     pip = [home / "venv" / "bin" / "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--wheel-dir", home, ROOT]
-    subprocess.run([*pip, *build], env=outside(), check=True)
-    [wheel] = home.glob("celery_dlq-*.whl")
     subprocess.run([*pip, "install", wheel], env=outside(), check=True)
     return Installed(home / "venv" / "bin", wheel)
 
@@ -107,12 +65,6 @@ def contents(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def metadata(wheel: Path, file: str = "METADATA") -> str:
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(f".dist-info/{file}")]
-        return archive.read(name).decode()
-
-
 def test_the_wheel_is_the_package_and_nothing_else(installed):
     files = {name for name in contents(installed.wheel) if ".dist-info/" not in name}
     package = {name for name in files if not name.startswith("celery_dlq/docs/")}
@@ -127,6 +79,20 @@ def test_the_wheel_is_the_package_and_nothing_else(installed):
     assert "celery_dlq/store/migrations/versions/0025_initial.py" in package
     pages = {f"celery_dlq/{path.relative_to(ROOT).as_posix()}" for path in find_pages().values()}
     assert files - package == pages
+
+
+def test_nothing_large_has_come_along(installed):
+    # A fifth are the pages that `dlq help` shows, which about fifty errors name.
+    assert installed.wheel.stat().st_size < 1_350_000
+
+
+def test_the_links_of_the_readme_lead_somewhere_on_pypi(installed):
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata(installed.wheel))
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [link for link in links if "/celery-dlq/celery-dlq/" in link]
+    pages = [re.sub(r".*/(?:blob|raw)/v[\d.]+/", "", link).partition("#")[0] for link in ours]
+    assert [page for page in pages if not (ROOT / page).is_file()] == []
 
 
 def test_the_version_is_the_same_everywhere(installed, tmp_path):
@@ -227,6 +193,32 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(dlq):
         ended = dlq("list", CELERY_DLQ_STORE_URL=url)
         assert ended.returncode == 3
         assert re.search(rf"pip install 'celery-dlq\[{extra}\]'", ended.stderr)
+
+
+#: Percent of the names in all modules that have the same type in every type checker. Classes that derive from
+#: those of Celery, which has no types, do not.
+TYPED = 99.0
+
+
+def test_the_types_are_complete(installed, tmp_path):
+    pytest.importorskip("basedpyright")
+    # Extras are needed, too: without Flower, the classes of the tab have unknown bases.
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False, symlinks=True)
+    [packages] = home.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(installed.wheel) as archive:
+        archive.extractall(packages)
+    (packages / "extras.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson",
+         "--verifytypes", "celery_dlq", "--ignoreexternal"],
+        cwd=tmp_path, env=outside() | {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = json.loads(ended.stdout)["typeCompleteness"]
+    untyped = [one["name"] for one in found["symbols"] if not one["isTypeKnown"]]
+    assert len(found["symbols"]) > 8000
+    assert 100 * found["completenessScore"] >= TYPED, untyped
 
 
 def test_a_typed_project_is_checked_against_the_installed_package(installed, tmp_path):

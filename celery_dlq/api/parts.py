@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.worker.capture import Capture
 
-logger = logging.getLogger("celery_dlq")
+logger: logging.Logger = logging.getLogger("celery_dlq")
 
 
 class AppParts:

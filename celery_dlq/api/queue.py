@@ -49,7 +49,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.client = Client()
+        self.client: Client = Client()
         app.dead_letter_queue = self
         #: The workers that run in this process.
         self._workers: WeakSet[Any] = WeakSet()

@@ -92,7 +92,8 @@ class Search:
     twice is found once: the later copy."""
 
     def __init__(self, bucket: Bucket, chains: Chains, wanted: Wanted) -> None:
-        self._bucket, self._chains, self.wanted = bucket, chains, wanted
+        self._bucket, self._chains = bucket, chains
+        self.wanted = wanted
         #: Segments that should have been searched, and cannot be read.
         self.findings: list[Finding] = []
 

@@ -45,8 +45,8 @@ class Link:
     __slots__ = ("exc", "via")
 
     def __init__(self, exc: BaseException, via: Link | None = None) -> None:
-        self.exc = exc
-        self.via = via
+        self.exc: BaseException = exc
+        self.via: Link | None = via
 
     def path(self) -> str:
         """The type names from the raised exception to this one, as ``Outer <- inner.Error``."""
@@ -64,7 +64,7 @@ class Budget:
     """How many exceptions one decision may still read."""
 
     def __init__(self, left: int = NODE_LIMIT) -> None:
-        self.left = left
+        self.left: int = left
 
     def spend(self) -> bool:
         """Take one; False when none is left."""

@@ -23,7 +23,7 @@ class _Said(Exception):
     def __init__(self, about: BaseException | str = "") -> None:
         super().__init__(about)
         if isinstance(about, BaseException):
-            self.__cause__ = about
+            self.__cause__: BaseException = about
 
 
 class Transient(_Said):
@@ -49,7 +49,7 @@ class Transient(_Said):
         retry_after: float | timedelta | datetime | None = None,
     ) -> None:
         super().__init__(about)
-        self.retry_after = _wait(retry_after)
+        self.retry_after: float | timedelta | datetime | None = _wait(retry_after)
 
 
 class Terminal(_Said):

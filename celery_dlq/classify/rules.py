@@ -31,7 +31,7 @@ from celery_dlq.model.states import Verdict
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The rule that decides when no other does.
 DEFAULT_RULE = "default"

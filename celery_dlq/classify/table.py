@@ -106,7 +106,7 @@ class Table:
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = tuple(rows)
+        self.rows: tuple[Row, ...] = tuple(rows)
         self._by_name: dict[str, Row] = {}
         for row in self.rows:
             for name in row.names:

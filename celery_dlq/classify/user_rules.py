@@ -28,7 +28,7 @@ from celery_dlq.classify.table import Finding, Schedule
 from celery_dlq.errors import CeleryDLQError, SettingsError
 from celery_dlq.model.states import Verdict
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The end of a name that means all classes of a module.
 ALL_BELOW = ".*"

@@ -80,7 +80,7 @@ class _LazyGroup(GuardedGroup):
         """Read the command line. Without a command, it asks for the overview on a terminal, and for the help
         elsewhere."""
         if not args:
-            self.no_args_is_help = not _is_on_terminal()
+            self.no_args_is_help: bool = not _is_on_terminal()
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -122,7 +122,7 @@ def _without_command(ctx: click.Context) -> None:
         import_module(f"{__name__}.letters.stats").show_overview(ctx)
 
 
-dlq = _LazyGroup(
+dlq: _LazyGroup = _LazyGroup(
     "dlq", help=_HELP, short_help="Inspect, redrive and close dead letters.",
     callback=_without_command, invoke_without_command=True,
 )  # fmt: skip

@@ -92,12 +92,13 @@ def _explained(session: Session, beginning: str) -> Iterator[Offer]:
 
 
 #: For the id of a letter, the fingerprint of a group, and the id of an operation.
-complete_letter, complete_group = _completes(_of_letters), _completes(_of_groups)
-complete_operation = _completes(_of_operations)
+complete_letter: Complete = _completes(_of_letters)
+complete_group: Complete = _completes(_of_groups)
+complete_operation: Complete = _completes(_of_operations)
 #: For the id of a letter, or the name of a task of the app.
-complete_explained = _completes(_explained)
+complete_explained: Complete = _completes(_explained)
 #: For the name of a task that has open letters.
-complete_task_of_letters = _completes(
+complete_task_of_letters: Complete = _completes(
     lambda session, beginning: _named(session.store.counts.by_task(Filter()), beginning)
 )
 

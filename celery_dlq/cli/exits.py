@@ -61,7 +61,7 @@ class NamingGroup(click.Group, HeadedCommand):
     :param alone: the command that runs if none is given.
     """
 
-    command_class = HeadedCommand
+    command_class: type[click.Command] | None = HeadedCommand
 
     def __init__(self, *args: Any, alone: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

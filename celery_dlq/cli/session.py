@@ -43,7 +43,8 @@ class Session:
     """
 
     def __init__(self, cli: Any, role: Role = Role.CLI, *, only_shows: bool = False) -> None:
-        self.cli, self._role, self._only_shows = cli, role, only_shows
+        self.cli = cli
+        self._role, self._only_shows = role, only_shows
 
     @cached_property
     def screen(self) -> Screen:

@@ -19,7 +19,7 @@ from celery_dlq.settings import is_configured
 if TYPE_CHECKING:
     from celery_dlq.flower.http.site import Site
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The key of the site in Flower's settings.
 SITE = "celery_dlq"

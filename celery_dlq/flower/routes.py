@@ -31,7 +31,7 @@ from celery_dlq.flower.resources import (
     unknown,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 OWN = Path(__file__).with_name("templates")
 

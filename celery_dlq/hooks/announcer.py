@@ -18,7 +18,7 @@ from celery_dlq.model.worker import Stall
 from celery_dlq.store.base import Operation, Saved
 from celery_dlq.store.listener import StoreListener
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Bytes of memory for a task id.
 _ID_BYTES = 100

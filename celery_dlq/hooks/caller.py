@@ -14,7 +14,7 @@ from datetime import datetime
 from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of, shown
 from celery_dlq.redact import Redactor
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The most events that may wait for a hook, and the most bytes of message bodies in them.
 QUEUE_SIZE, QUEUE_BYTES = 10_000, 64 << 20
@@ -55,10 +55,12 @@ class Caller:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._redactor, self._owner_of = redactor or Redactor(), owner_of
-        self.hook, self.name = hook, shown(hook)
+        self.hook = hook
+        self.name: str = shown(hook)
         self._size, self._most_bytes, self._monotonic = size, most_bytes, monotonic
         #: Events that did not fit into the queue, and calls that raised.
-        self.dropped = self.failed = 0
+        self.dropped: int = 0
+        self.failed: int = 0
         self._complained: dict[str, float] = {}
         self._begin()
 

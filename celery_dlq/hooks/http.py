@@ -93,7 +93,7 @@ class Poster:
         sleep: Callable[[float], object] = time.sleep,
         draw: Uniform = uniform,
     ) -> None:
-        self.origin = origin_of(url)
+        self.origin: str = origin_of(url)
         if not self.origin:
             raise SettingsError(
                 "The URL of a hook must begin with https:// or http:// and name a host; "

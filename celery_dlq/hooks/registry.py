@@ -14,7 +14,7 @@ from celery_dlq.hooks.caller import Caller, Waiting
 from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook, find_hook, problem_of, shown
 from celery_dlq.model.route import Route
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 GivenHook = TypeVar("GivenHook", bound=Hook)
 

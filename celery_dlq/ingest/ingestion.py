@@ -7,6 +7,7 @@ affects the consumer of tasks. Nothing is prefetched beyond the current batch.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between checks of an empty queue.
 POLL_S = 5.0
@@ -187,7 +188,7 @@ class IngestThread(threading.Thread):
 
     def __init__(self, dlq: Any, queue: str, *, worker: str) -> None:
         super().__init__(name=f"dlq-ingest-{queue}", daemon=True)
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._dlq, self._queue, self._worker = dlq, queue, worker
         self._wait_s = RETRY_S
 

@@ -15,7 +15,7 @@ from celery_dlq.store.base import Measures
 from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import Keeping
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

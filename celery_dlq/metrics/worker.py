@@ -31,7 +31,7 @@ WRITES = frozenset({"save", "park", "record_outcomes"})
 #: The roles of a store that have these calls.
 ROLES = frozenset({"letters", "parked"})
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Bounds in seconds: a commit takes milliseconds; after twice ``dlq_store_timeout`` letters go to the
 #: spool.

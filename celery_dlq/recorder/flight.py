@@ -20,7 +20,7 @@ from celery_dlq.recorder.returned import share, unshare
 from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
 from celery_dlq.recorder.tags import Tags
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The default maximum size of the files of one process, in bytes.
 MAX_SIZE = 256 << 20
@@ -68,14 +68,15 @@ class FlightRecorder:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.directory, self._worker = Path(directory).absolute(), worker
+        self.directory: Path = Path(directory).absolute()
+        self._worker = worker
         self._max_size, self._sync = max_size, sync
         self._segment_size = min(SEGMENT_SIZE, max_size // _FILES)
         self._now, self._monotonic = now, monotonic
         #: Messages that were recorded.
-        self.recorded = 0
+        self.recorded: int = 0
         #: Messages that were not recorded, because the files could not be written.
-        self.uncovered = 0
+        self.uncovered: int = 0
         self._own: OwnDirectory | None = None
         self._tags: Tags | None = None
         self._segments: list[Segment] = []

@@ -103,11 +103,11 @@ class Taken:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         owner_found = owner.owner_in(directory)
-        self.worker = owner_found.worker if owner_found else ""
-        self.host = owner_found.host if owner_found else ""
-        self.process = owner_found.process if owner_found else ""
+        self.worker: str = owner_found.worker if owner_found else ""
+        self.host: str = owner_found.host if owner_found else ""
+        self.process: str = owner_found.process if owner_found else ""
         #: Whether it certainly is gone: it ran on this machine since the machine started.
-        self.ran_here = owner_found is not None and owner_found.ran_on_this_boot
+        self.ran_here: bool = owner_found is not None and owner_found.ran_on_this_boot
         #: The files that were read.
         self._files: list[_File] = []
         #: The files that only a newer release can read, and why.

@@ -74,7 +74,7 @@ class OwnDirectory:
         try:
             self._pool_lock = locks.enter_context(_locked_file(made / _POOL))
             self._lock = locks.enter_context(_locked_file(made / _NAME, owner))
-            self.path = made.rename(parent / name)
+            self.path: Path = made.rename(parent / name)
         except BaseException:
             locks.close()
             remove(made)

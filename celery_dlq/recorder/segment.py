@@ -29,7 +29,7 @@ class Entry:
 
     def __init__(self, segment: Segment, start: int, following: int) -> None:
         self._segment, self._start, self._following = segment, start, following
-        self.has_ended = False
+        self.has_ended: bool = False
 
     def mark(self, mark: Mark) -> None:
         """Note a fact about the message. After :meth:`end` it does nothing, because another entry may
@@ -55,7 +55,8 @@ class Segment:
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        self.path, self.size = path, size
+        self.path = path
+        self.size = size
         self._next = layout.FIRST
         #: The positions of the entries that have not ended.
         self.live: set[int] = set()
@@ -63,7 +64,7 @@ class Segment:
             try:
                 # A page that the disk has no room for would end the process when it is written to.
                 os.posix_fallocate(file.fileno(), 0, size)
-                self.map = mmap.mmap(file.fileno(), size)
+                self.map: mmap.mmap = mmap.mmap(file.fileno(), size)
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from celery_dlq.process import private_opener
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 SUFFIX = ".tags"
 

@@ -3,6 +3,7 @@ published."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from celery_dlq.redrive.publisher import Publisher
 from celery_dlq.redrive.queues import Depths
 from celery_dlq.redrive.repair import Repairs
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 @dataclass(kw_only=True)

@@ -116,7 +116,7 @@ class Ledger:
         self._look_at = self._began = clock.monotonic()
         self._install(operation)
         #: Whether nothing is left to be sent.
-        self.is_done = not self.counts.left
+        self.is_done: bool = not self.counts.left
 
     def take(self) -> NextStep:
         """Claim the next letters. If there are none, the step says why.

@@ -135,7 +135,7 @@ class Steps:
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
-        self.size = _FIRST_STEP
+        self.size: int = _FIRST_STEP
 
     def took(self, count: int, seconds: float) -> None:
         """Note that ``count`` letters took this long from their claim to their mark."""

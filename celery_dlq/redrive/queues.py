@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +24,7 @@ from celery_dlq.redrive.sqs import broker_errors, depth_of, is_on_sqs
 if TYPE_CHECKING:
     from redis import Redis
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The most bytes of messages that are read to look for some. More than that are left alone.
 LOOK_BYTES = 16 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 from celery_dlq.spool.drain import Drained, Save, drain_file
 from celery_dlq.spool.segment import Record, Segment, encode, log_whole, new_segment, waiting_files
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The default maximum size of all files of a spool, in bytes.
 MAX_SIZE = 1 << 30
@@ -28,7 +28,7 @@ class Spool:
     """
 
     def __init__(self, directory: str | Path, *, max_size: int = MAX_SIZE) -> None:
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
         # Files that a newer release wrote, with their size, so that they are not read again.

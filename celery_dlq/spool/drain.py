@@ -14,7 +14,7 @@ from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.process import private_opener
 from celery_dlq.spool.segment import NewerRecord, Record, decode, fsync_directory, locked
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The most records, and bytes of their lines, that one step reads and hands over.
 STEP_RECORDS, STEP_BYTES = 500, 8 << 20

@@ -18,7 +18,7 @@ from typing import IO, Any
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.process import DIRECTORY_MODE, private_opener
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The records of a spool.
 Record = DeadLetter | Outcome
@@ -113,10 +113,10 @@ class Segment:
     """
 
     def __init__(self, directory: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self.path = directory / _new_name(directory, now_ns())
+        self.path: Path = directory / _new_name(directory, now_ns())
         # Unbuffered, so that a failed write does not stay in a buffer and raise at close.
         self._file = open(self.path, "x+b", buffering=0, opener=private_opener)  # noqa: SIM115 - kept open
-        self.size = 0
+        self.size: int = 0
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fsync_directory(directory)

@@ -35,6 +35,7 @@ from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segmen
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.tables import letter, operation, segment, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.keeping import ArchiveTotals
@@ -52,9 +53,6 @@ from celery_dlq.store.rows.rows import (
     without_secrets,
 )
 from celery_dlq.store.rows.tally import Member, Tally
-
-letter, sending, operation = tables.letter, tables.sending, tables.operation
-segment = tables.segment
 
 #: The version of the format of a line.
 FORMAT = 1

@@ -26,16 +26,21 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import (
+    auto_letter,
+    auto_redrive,
+    auto_run,
+    held,
+    letter,
+    operation,
+    sending,
+)
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of, sums_by
 from celery_dlq.store.rows.rows import fit, read_row, replace_rows, stored_id
-
-auto_redrive, auto_run, auto_letter = tables.auto_redrive, tables.auto_run, tables.auto_letter
-held, letter = tables.held, tables.letter
-operation, sending = tables.operation, tables.sending
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 #: Runs whose letters are read for the last outcomes.

@@ -456,7 +456,7 @@ class Portion:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size: int = size
 
     def attempt(self, transaction: Callable[[int], T]) -> T:
         """The result of ``transaction``, which is given the number of letters to take. It is tried again with

@@ -15,13 +15,12 @@ from sqlalchemy.engine import Connection
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import breaker, delivery, lease
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import any_left
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id, whole
-
-lease, breaker, delivery = tables.lease, tables.breaker, tables.delivery
 
 #: Circuits that are read at once; a worker treats all others as closed.
 MOST_CIRCUITS = 1_000

@@ -34,7 +34,8 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
 from celery_dlq.store.coordination import is_held
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import group, handling, letter
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.groups.tickets import write_ticket
 from celery_dlq.store.letters.acts import discard_one
@@ -49,8 +50,6 @@ from celery_dlq.store.rows.query import (
     sums_by,
 )
 from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
-
-handling, letter, group = tables.handling, tables.letter, tables.group
 
 _QUEUED, _RUNNING = HandlingState.QUEUED.value, HandlingState.RUNNING.value
 _DONE, _FAILED, _STALE = (

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.tables import content, group, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
@@ -23,8 +24,6 @@ from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import OF_LETTER, one_of, sums_by
 from celery_dlq.store.rows.rows import Row, letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
-
-letter, content, group = tables.letter, tables.content, tables.group
 
 #: The history of a letter names its group, too: what was tried with one group does not count for another.
 _FOLLOWING = (

@@ -26,13 +26,12 @@ from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.archiving import totals_of
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import arrival, count, report
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport
 from celery_dlq.store.rows.audit import write_audit, write_reports
 from celery_dlq.store.rows.query import sum_of
-
-report, count, arrival = tables.report, tables.count, tables.arrival
 
 #: The names of the reports.
 _ROUND, _CHECK = "retention", "archive check"

@@ -12,12 +12,11 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import FilterError
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import saved_filter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
 from celery_dlq.store.rows.rows import fit, fit_text, read_row
-
-saved_filter = tables.saved_filter
 
 #: The most saved filters, the most characters of a name, and of all values of one filter.
 MOST, LONGEST_NAME, LONGEST = 100, 64, 4_000

@@ -76,7 +76,7 @@ class SQLStore:
         redactor: Redactor = KNOWN,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database = Database(url, timeout=timeout, client=client)
+        self.database: Database = Database(url, timeout=timeout, client=client)
         self._listener, self._monotonic = listener or StoreListener(), monotonic
         self._use(
             Transactions(
@@ -86,41 +86,42 @@ class SQLStore:
 
     def _use(self, transactions: Transactions) -> None:
         """Let all roles, and the clock, work in ``transactions``."""
-        self.transactions, listener = transactions, self._listener
+        self.transactions = transactions
+        listener = self._listener
         self._clock = clock.DatabaseClock(self._ask_time)
 
-        self.letters = Letters(transactions, listener, monotonic=self._monotonic)
-        self.counts = Counts(transactions)
-        self.closing = Closing(transactions)
-        self.deleting = Deleting(transactions)
-        self.erasing = Erasing(transactions)
-        self.values = Values(transactions)
-        self.expiring = Expiring(transactions)
-        self.archiving = Archiving(transactions)
-        self.reports = Reports(transactions)
-        self.recorder_reports = RecorderReports(transactions)
-        self.saved_filters = SavedFilters(transactions)
-        self.edits = Edits(transactions)
-        self.groups = Groups(transactions)
-        self.regroupings = Regroupings(transactions)
-        self.monitoring = Monitoring(transactions)
-        self.over_time = OverTime(transactions)
+        self.letters: Letters = Letters(transactions, listener, monotonic=self._monotonic)
+        self.counts: Counts = Counts(transactions)
+        self.closing: Closing = Closing(transactions)
+        self.deleting: Deleting = Deleting(transactions)
+        self.erasing: Erasing = Erasing(transactions)
+        self.values: Values = Values(transactions)
+        self.expiring: Expiring = Expiring(transactions)
+        self.archiving: Archiving = Archiving(transactions)
+        self.reports: Reports = Reports(transactions)
+        self.recorder_reports: RecorderReports = RecorderReports(transactions)
+        self.saved_filters: SavedFilters = SavedFilters(transactions)
+        self.edits: Edits = Edits(transactions)
+        self.groups: Groups = Groups(transactions)
+        self.regroupings: Regroupings = Regroupings(transactions)
+        self.monitoring: Monitoring = Monitoring(transactions)
+        self.over_time: OverTime = OverTime(transactions)
 
-        self.operations = Operations(transactions, listener)
-        self.claims = Claims(transactions, listener)
-        self.sendings = Sendings(transactions)
-        self.vanished = Vanished(transactions)
-        self.audit = Audit(transactions)
-        self.history = History(transactions)
+        self.operations: Operations = Operations(transactions, listener)
+        self.claims: Claims = Claims(transactions, listener)
+        self.sendings: Sendings = Sendings(transactions)
+        self.vanished: Vanished = Vanished(transactions)
+        self.audit: Audit = Audit(transactions)
+        self.history: History = History(transactions)
 
-        self.parked = Parked(transactions)
-        self.deliveries = Deliveries(transactions)
-        self.circuits = StoredCircuits(transactions)
-        self.leases = Leases(transactions)
-        self.auto_redrives = AutoRedrives(transactions, listener)
+        self.parked: Parked = Parked(transactions)
+        self.deliveries: Deliveries = Deliveries(transactions)
+        self.circuits: StoredCircuits = StoredCircuits(transactions)
+        self.leases: Leases = Leases(transactions)
+        self.auto_redrives: AutoRedrives = AutoRedrives(transactions, listener)
 
-        self.handlings = Handlings(transactions)
-        self.tickets = Tickets(transactions)
+        self.handlings: Handlings = Handlings(transactions)
+        self.tickets: Tickets = Tickets(transactions)
 
     @classmethod
     def from_settings(

@@ -15,7 +15,7 @@ from celery_dlq.settings.validation import Allowed, number
 from celery_dlq.tickets.service import APP, Service
 from celery_dlq.tickets.text import TicketText, text_about
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

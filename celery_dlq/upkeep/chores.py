@@ -24,7 +24,7 @@ from celery_dlq.upkeep.periodic import GuardedThread, Leased
 from celery_dlq.upkeep.resending import Resender
 from celery_dlq.worker.broker_limits import upkeep_lease
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between checks for due retries by the worker with the lease, while anything is parked: a
 #: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
@@ -169,9 +169,6 @@ class BackgroundRegrouping:
                 logger.warning("letters cannot be grouped again: %s", error)
             return True
         return is_done
-
-
-logger = get_logger(__name__)
 
 
 class OperationsThread(GuardedThread):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ from celery.worker import state
 
 from celery_dlq.worker.reception import is_asked_to_end
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The exit status: EX_TEMPFAIL of sysexits.h. It is not 0, because some supervisors restart a worker only
 #: after a failure.

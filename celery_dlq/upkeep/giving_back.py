@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from celery_dlq.recorder.tags import forget_noted, has_noted, noted_in
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 from celery_dlq.worker.celery_quirks.visibility import kind_of
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 class Returns:

@@ -6,6 +6,7 @@ screens on other machines show them.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ from celery_dlq.worker.wiring import Wiring
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Takes the place of a classifier's rule.
 RULE = "task.lost"

@@ -10,6 +10,7 @@ is released when a probe may run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,7 +30,7 @@ from celery_dlq.store.base import Lease, Release
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds before a taken retry can be taken again: longer than one batch can last.
 HOLD_S = 2 * CONFIRM_TIMEOUT_S

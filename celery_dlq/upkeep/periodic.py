@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from celery_dlq.store.base import Lease
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.worker.writing.store_calls import StoreHealth
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class GuardedThread(threading.Thread, ABC):
 
     def __init__(self, health: StoreHealth) -> None:
         super().__init__(name=f"dlq-{self.does.replace(' ', '-')}", daemon=True)
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._health, self._trouble = health, ""
 
     def stop(self) -> None:

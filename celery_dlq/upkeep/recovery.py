@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Letters that are saved together.
 BATCH = 100

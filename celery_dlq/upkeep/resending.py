@@ -9,6 +9,7 @@ under two copies, because the worker that gets a copy asks the store first.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from celery_dlq.redrive.repair import Repairs
 from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.tenure import TRY_S
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between rounds, at most; and the most of the time that rounds may take.
 ROUND_S, MOST_OF_TIME = 60.0, 0.1

@@ -8,6 +8,7 @@ user wants that. The watch runs in a thread of its own, so it also notices an ev
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from celery_dlq.upkeep.ending import Ending
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.reception import Reception
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The most and the fewest seconds between two looks.
 LOOK_S, SOON_S = 4.0, 0.25

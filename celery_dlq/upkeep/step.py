@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from celery_dlq.store.database.client import Client, Role
 if TYPE_CHECKING:
     from celery_dlq.upkeep.periodic import GuardedThread
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds that a worker's shutdown waits for the current batch.
 STOP_S = 10.0

@@ -10,6 +10,7 @@ for the check for copies of a redriven message. See the page about celery-batche
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from celery_dlq.worker.failure import aborted, is_shutdown
 from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 def is_batched(task: Any) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -20,7 +21,7 @@ from celery_dlq.model.headers import chord_key
 from celery_dlq.worker.body.answer import decide
 from celery_dlq.worker.task import DLQTask
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The most values of a message among which a task is looked for. The task comes before the items.
 _LOOKED_AT = 10_000

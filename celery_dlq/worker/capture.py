@@ -32,7 +32,7 @@ from celery_dlq.worker.writing.desk import Desk
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.writer import Writer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _SignsOfLife(threading.Thread):
@@ -76,11 +76,12 @@ class Capture:
         spool: Callable[[DeadLetter | Outcome], object],
         make_flight_recorder: Callable[[], FlightRecorder],
     ) -> None:
-        self.app, self._spool = app, spool
+        self.app = app
+        self._spool = spool
         self._make_flight_recorder = make_flight_recorder
         self._make_writer, self._make_saver_process = make_writer, make_saver_process
         #: What the consumer receives.
-        self.reception = Reception()
+        self.reception: Reception = Reception()
         self._signs: _SignsOfLife | None = None
         #: The messages that were received and not acknowledged; None without a visibility timeout.
         self._unacknowledged: Unacknowledged | None = None

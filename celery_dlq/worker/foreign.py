@@ -6,6 +6,7 @@ letter. When the letter is safe, Celery handles the message in its own way.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from celery_dlq.worker.capture import Capture
 
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 _Made = TypeVar("_Made")
 

@@ -231,7 +231,7 @@ def _is_catch_all(exc: BaseException, innermost: _Frame) -> bool:
     return not is_python and bases(type(exc))[1:2] == (Exception,)
 
 
-logger = logging.getLogger("celery_dlq")
+logger: logging.Logger = logging.getLogger("celery_dlq")
 
 
 class Grouped(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from typing import Any
 
@@ -25,7 +26,7 @@ from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
 from celery_dlq.worker.uncaptured import gaps
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds after which the interpreter lets another thread run, in a parent whose tasks run elsewhere.
 #: With Python's 0.005 the event loop waits that long for the writer after each of its socket calls;

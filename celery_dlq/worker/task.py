@@ -72,6 +72,11 @@ class _FromSettings:
         return self._read(owner._dlq_wiring.task_settings if owner._dlq_wiring else Settings())
 
 
+def _from(read: Callable[[Settings], Any]) -> Any:
+    # Of any type, so that a class that overrides an option is checked against the type of its values.
+    return _FromSettings(read)
+
+
 class DLQTask(Task):  # type: ignore[misc]
     """Base class of tasks whose failures are classified, retried with full jitter, and
     dead-lettered when they are terminal or exhausted.
@@ -89,36 +94,36 @@ class DLQTask(Task):  # type: ignore[misc]
 
     Request = "celery_dlq.worker.request.request:DLQRequest"
 
-    max_retries = _FromSettings(lambda settings: settings.max_attempts - 1)
-    retry_backoff = _FromSettings(lambda settings: settings.retry_base)
-    retry_backoff_max = _FromSettings(lambda settings: settings.retry_cap)
-    retry_jitter = True
+    max_retries: int | None = _from(lambda settings: settings.max_attempts - 1)
+    retry_backoff: float = _from(lambda settings: settings.retry_base)
+    retry_backoff_max: float = _from(lambda settings: settings.retry_cap)
+    retry_jitter: bool = True
     retry_kwargs: Mapping[str, Any] = {}
     autoretry_for: Sequence[type[BaseException]] = ()
     dont_autoretry_for: Sequence[type[BaseException]] = ()
 
     #: Seconds after the first failure in which attempts may start.
-    dlq_retry_window = _FromSettings(lambda settings: settings.retry_window)
+    dlq_retry_window: float = _from(lambda settings: settings.retry_window)
     #: Exceptions that are terminal, or transient, for this task; asked before the app's rules.
     dlq_terminal: Sequence[ExceptionSpec] = ()
     dlq_transient: Sequence[ExceptionSpec] = ()
     #: Retries for each first run, 0.0 to 1.0; None for no limit.
-    dlq_retry_budget = _FromSettings(lambda settings: settings.retry_budget)
+    dlq_retry_budget: float | None = _from(lambda settings: settings.retry_budget)
     #: Retries within ten seconds that a process may make in any case.
-    dlq_retry_budget_floor = _FromSettings(lambda settings: settings.retry_budget_floor)
+    dlq_retry_budget_floor: int = _from(lambda settings: settings.retry_budget_floor)
     #: Transient failures after which its messages are parked instead of run; 0 for never.
-    dlq_breaker_failures = _FromSettings(lambda settings: settings.breaker_failures)
+    dlq_breaker_failures: int = _from(lambda settings: settings.breaker_failures)
     #: Failed runs without a success between them after which a worker holds its messages; 0 for never.
-    dlq_breaker_streak = _FromSettings(lambda settings: settings.breaker_streak)
+    dlq_breaker_streak: int = _from(lambda settings: settings.breaker_streak)
     #: Seconds within which these failures count.
-    dlq_breaker_window = _FromSettings(lambda settings: settings.breaker_window)
+    dlq_breaker_window: float = _from(lambda settings: settings.breaker_window)
     #: Seconds after which one message is tried.
-    dlq_breaker_recovery = _FromSettings(lambda settings: settings.breaker_recovery)
+    dlq_breaker_recovery: float = _from(lambda settings: settings.breaker_recovery)
     #: The key of a message's circuit, such as a customer: a format over the arguments, or a function that is
     #: called with them. None for one circuit for all messages.
     dlq_breaker_key: str | Callable[..., Any] | None = None
     #: Whether the flight recorder keeps its messages while they run.
-    dlq_recorder = _FromSettings(lambda settings: settings.recorder)
+    dlq_recorder: bool = _from(lambda settings: settings.recorder)
     #: Whether it may run twice without harm, so that a bulk redrive may send back letters of messages that
     #: were running when their worker was killed.
     dlq_idempotent: bool = False
@@ -156,7 +161,7 @@ class DLQTask(Task):  # type: ignore[misc]
         del self._trace
 
     #: Its result carries the end of the run to the worker's parent.
-    __trace__ = property(attrgetter("_trace"), _set_trace, _del_trace)
+    __trace__: property = property(attrgetter("_trace"), _set_trace, _del_trace)
 
     @classmethod
     def bind(cls, app: Any) -> Any:

@@ -12,7 +12,7 @@ from celery_dlq.classify.builtin.http import (
     status_verdict,
 )
 from celery_dlq.classify.evidence import call, mapping_item, number, read, text_of
-from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
 # -- AWS: botocore, boto3 and s3transfer ------------------------------------------------------------
@@ -238,13 +238,13 @@ def google_auth(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TRANSIENT, "google.auth", "retryable=True")
 
 
-google_api_core = in_turn(
+google_api_core: Probe = in_turn(
     google_reason, grpc_status, http_status(("code",), passing=_GOOGLE_PASSING)
 )
-google_api_client = in_turn(
+google_api_client: Probe = in_turn(
     google_reason, http_status(("resp", "status"), ("status_code",), passing=_GOOGLE_PASSING)
 )
-google_media = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
+google_media: Probe = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
 
 # -- Azure ------------------------------------------------------------------------------------------
 
@@ -252,10 +252,14 @@ google_media = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
 # 449: "retry with", learn.microsoft.com, "HTTP status codes for Azure Cosmos DB".
 _AZURE_PASSING = frozenset({449, 500})
 
-azure_status = http_status(("status_code",), ("response", "status_code"), passing=_AZURE_PASSING)
-msrest_status = http_status(("response", "status_code"), ("status_code",), passing=_AZURE_PASSING)
+azure_status: Probe = http_status(
+    ("status_code",), ("response", "status_code"), passing=_AZURE_PASSING
+)
+msrest_status: Probe = http_status(
+    ("response", "status_code"), ("status_code",), passing=_AZURE_PASSING
+)
 
 # msal/throttled_http_client.py, NormalizedResponse.raise_for_status(): it keeps the text only.
-msal_answer = status_in_text(
+msal_answer: Probe = status_in_text(
     r"HTTP Error: ([0-9]{3})\Z", evidence="status={} in the message", passing=_AZURE_PASSING
 )

@@ -23,7 +23,7 @@ from celery_dlq.classify.evidence import (
     text_of,
     vendor_code,
 )
-from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
 
@@ -263,7 +263,7 @@ def trino_name(exc: BaseException) -> Finding:
 
 
 # trino/client.py, raise_response_error().
-trino_answer = status_in_text(r"error ([0-9]{3})\b")
+trino_answer: Probe = status_in_text(r"error ([0-9]{3})\b")
 
 # -- Django, peewee and Tortoise --------------------------------------------------------------------
 

@@ -119,10 +119,10 @@ def in_turn(*probes: Probe) -> Probe:
     return probe
 
 
-code = http_status(("code",))
-errcode = http_status(("errcode",))
-http_status_code = http_status(("http_status_code",))
-response_code = http_status(("response_code",))
-response_status_code = http_status(("response", "status_code"))
-status = http_status(("status",))
-status_code = http_status(("status_code",))
+code: Probe = http_status(("code",))
+errcode: Probe = http_status(("errcode",))
+http_status_code: Probe = http_status(("http_status_code",))
+response_code: Probe = http_status(("response_code",))
+response_status_code: Probe = http_status(("response", "status_code"))
+status: Probe = http_status(("status",))
+status_code: Probe = http_status(("status_code",))

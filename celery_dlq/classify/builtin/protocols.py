@@ -49,8 +49,8 @@ def _smtp_reply(attribute: str) -> Probe:
     return probe
 
 
-smtp_code = _smtp_reply("smtp_code")
-aiosmtplib_code = _smtp_reply("code")
+smtp_code: Probe = _smtp_reply("smtp_code")
+aiosmtplib_code: Probe = _smtp_reply("code")
 
 
 def smtp_recipients(exc: BaseException) -> Finding | None:

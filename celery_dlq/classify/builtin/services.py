@@ -14,7 +14,7 @@ from celery_dlq.classify.builtin.http import (
     word,
 )
 from celery_dlq.classify.evidence import message, read, shown_name, text_of
-from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
 # 409 is a lock that timed out, or that another request holds. All three services try it and 500 again.
@@ -54,7 +54,7 @@ _openai_passing = word(
 
 # openai/_base_client.py, _should_retry(): the header, then 408, 409 (a lock that timed out), 429
 # and 5xx.
-openai_answer = in_turn(
+openai_answer: Probe = in_turn(
     _openai_lasting,
     _openai_spent,
     header_says("x-should-retry", "openai.header"),
@@ -87,7 +87,7 @@ def _anthropic_streamed(exc: BaseException) -> Finding | None:
 
 # anthropic/_base_client.py, _should_retry(): the header, then 408, 409 (a lock that timed out), 429
 # and 5xx.
-anthropic_answer = in_turn(
+anthropic_answer: Probe = in_turn(
     _anthropic_spent,
     header_says("x-should-retry", "anthropic.header"),
     http_status(("status_code",), passing=_LOCKED_OR_500),
@@ -95,12 +95,12 @@ anthropic_answer = in_turn(
 )
 
 # cohere/core/http_client.py, _should_retry(): 408, 409 and 429 are retried.
-cohere_status = http_status(("status_code",), passing=frozenset({409}))
+cohere_status: Probe = http_status(("status_code",), passing=frozenset({409}))
 
 # -- Stripe and Braintree ---------------------------------------------------------------------------
 
 # stripe/_http_client.py, _should_retry(): the header, then 409 and 5xx.
-stripe_header = header_says("stripe-should-retry", "stripe.header")
+stripe_header: Probe = header_says("stripe-should-retry", "stripe.header")
 _stripe_status = http_status(("http_status",), passing=_LOCKED_OR_500)
 
 # docs.stripe.com/error-codes: a rate limit, or a lock that another request holds.
@@ -108,7 +108,7 @@ _stripe_code = word(
     "stripe.code", ("code",), passing={"rate_limit", "lock_timeout", "idempotency_key_in_use"}
 )
 
-stripe_answer = in_turn(stripe_header, _stripe_code, _stripe_status)
+stripe_answer: Probe = in_turn(stripe_header, _stripe_code, _stripe_status)
 
 
 def stripe_unreachable(exc: BaseException) -> Finding | None:
@@ -122,7 +122,7 @@ def stripe_unreachable(exc: BaseException) -> Finding | None:
 
 
 # braintree/util/http.py, raise_exception_from_status(): statuses without a class of their own.
-braintree_unexpected = status_in_text(r"Unexpected HTTP_RESPONSE ([0-9]{3})\Z")
+braintree_unexpected: Probe = status_in_text(r"Unexpected HTTP_RESPONSE ([0-9]{3})\Z")
 
 # -- Slack, Telegram and Twilio ---------------------------------------------------------------------
 
@@ -182,15 +182,15 @@ def telegram_refused(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TERMINAL, "telegram.request", f"status={status}")
 
 
-twilio_status = http_status(("status",), ("status_code",), ("http_status_code",))
+twilio_status: Probe = http_status(("status",), ("status_code",), ("http_status_code",))
 
 # -- GitHub and Google Maps -------------------------------------------------------------------------
 
 # developers.google.com/maps/documentation/geocoding: UNKNOWN_ERROR "may succeed if you try
 # again"; OVER_QUERY_LIMIT is about a rate, OVER_DAILY_LIMIT is not.
-googlemaps_word = word(
+googlemaps_word: Probe = word(
     "googlemaps.status", ("status",), passing={"OVER_QUERY_LIMIT", "UNKNOWN_ERROR"}
 )
 
 # googlemaps/client.py, _RETRIABLE_STATUSES.
-googlemaps_status = http_status(("status_code",), passing=frozenset({500}))
+googlemaps_status: Probe = http_status(("status_code",), passing=frozenset({500}))

@@ -133,7 +133,7 @@ def mongo_configuration(exc: BaseException) -> Finding:
 
 # -- Elasticsearch and OpenSearch -------------------------------------------------------------------
 
-meta_status = http_status(("meta", "status"), ("status_code",))
+meta_status: Probe = http_status(("meta", "status"), ("status_code",))
 
 
 def search_unreachable(exc: BaseException) -> Finding | None:
@@ -207,7 +207,7 @@ def _neo4j_code(exc: BaseException) -> Finding:
     return transient_if(passes, "neo4j.code", f"code={code[:80]}")
 
 
-neo4j_error = in_turn(neo4j_retryable, _neo4j_code)
+neo4j_error: Probe = in_turn(neo4j_retryable, _neo4j_code)
 
 # -- ClickHouse -------------------------------------------------------------------------------------
 
@@ -263,8 +263,8 @@ def _by_words(words: re.Pattern[str]) -> Probe:
     return probe
 
 
-memcached = _by_words(_MEMCACHED_WILL_PASS)
-libmemcached = _by_words(_LIBMEMCACHED_WILL_PASS)
+memcached: Probe = _by_words(_MEMCACHED_WILL_PASS)
+libmemcached: Probe = _by_words(_LIBMEMCACHED_WILL_PASS)
 
 # -- DuckDB -----------------------------------------------------------------------------------------
 

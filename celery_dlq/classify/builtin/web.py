@@ -10,15 +10,15 @@ from celery_dlq.classify.builtin.http import (
     status_verdict,
 )
 from celery_dlq.classify.evidence import arguments, number, read, text_of
-from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
 # urllib3/util/retry.py: ResponseError.SPECIFIC_ERROR and TOO_MANY_REDIRECTS, which has no number.
 # urllib3 gave up on the answers themselves; only the text has their status.
-urllib3_response = status_in_text(r"too many ([0-9]{3}) error responses", "http.retries")
+urllib3_response: Probe = status_in_text(r"too many ([0-9]{3}) error responses", "http.retries")
 
 # httpcore/_sync/http_proxy.py: "%d %s" of the answer to CONNECT, if there was one.
-httpcore_proxy = status_in_text(r"([0-9]{3}) ", "http.proxy", "the proxy answered {}")
+httpcore_proxy: Probe = status_in_text(r"([0-9]{3}) ", "http.proxy", "the proxy answered {}")
 
 # curl.se/libcurl/c/libcurl-errors.html. 7 could not connect, 12 FTP accept timeout, 16 HTTP/2
 # framing, 18 partial file, 28 timeout, 45 interface, 52 empty answer, 55 and 56 send and receive,
@@ -98,10 +98,10 @@ def no_answer(exc: BaseException) -> Finding:
 
 
 # A status of an answer that is not the start of a WebSocket.
-websockets_status = http_status(("response", "status_code"), ("status_code",), ("status",))
+websockets_status: Probe = http_status(("response", "status_code"), ("status_code",), ("status",))
 
 # websocket/_http.py, _tunnel(): the answer of the proxy, if there was one.
-websocket_proxy = status_in_text(
+websocket_proxy: Probe = status_in_text(
     r"failed CONNECT via proxy status: ([0-9]{3})", "http.proxy", "the proxy answered {}"
 )
 

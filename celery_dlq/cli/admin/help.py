@@ -22,8 +22,9 @@ _PLACES = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
 #: Folders of pages, in the order of the topics.
 _FOLDERS = (".", "howto", "reference")
 
-#: Pages for contributors to this package, and the index, which the list of topics replaces.
-_LEFT_OUT = frozenset({"architecture", "index", "kill_test", "redis_gap"})
+#: Pages for contributors to this package and for those who decide about it, and the index, which the list of
+#: topics replaces.
+_LEFT_OUT = frozenset({"architecture", "index", "kill_test", "measured", "redis_gap", "why"})
 
 #: The page about a command whose name is not that of a page.
 _ABOUT = {

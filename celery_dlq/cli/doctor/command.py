@@ -105,5 +105,10 @@ def examine(
 def _findings(check: Callable[[Session], Findings], session: Session) -> Findings:
     try:
         yield from check(session)
+    except ModuleNotFoundError as error:
+        yield failure(
+            f"{said(error)}; the client of the broker is missing; run: pip install 'celery-dlq[redis]', or "
+            "'kombu[…]' with the name of your transport"
+        )
     except Exception as error:  # noqa: BLE001 - the other checks still run
         yield failure(said(error))

@@ -67,7 +67,8 @@ class Foreground:
     def __init__(
         self, session: Session, show: OnStep, should_stop: Callable[[], bool], monotonic: Clock
     ) -> None:
-        self._show, self.should_stop = show, should_stop
+        self._show = show
+        self.should_stop = should_stop
         self._speed, self._watch = Speed(monotonic), _Watch(session, monotonic)
         #: The latest progress; None before the first.
         self.reached: Progress | None = None

@@ -34,7 +34,7 @@ from celery_dlq.flower.http.request import (
     sent,
     sent_json,
 )
-from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.lookup import NOT_KEPT, with_positions, with_stand_ins
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 else:
     from flower.views import BaseHandler
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -69,11 +69,13 @@ class Handler(BaseHandler):
     #: Whether every change needs the XSRF token of a browser.
     always_token = False
     #: The act that the handler runs; its route says which.
-    act = ""
+    act: str = ""
 
     def initialize(self, site: Site, act: str = "") -> None:
         """Called by Tornado for each request."""
-        self.site, self.links, self.act = site, site.links, act
+        self.site = site
+        self.links: Links = site.links
+        self.act = act
 
     def set_default_headers(self) -> None:
         """Replaces Flower's headers, which let other sites read."""

@@ -37,7 +37,8 @@ class Refused(HTTPError):
 
     def __init__(self, status: int, why: str, **facts: object) -> None:
         super().__init__(status)
-        self.why, self.facts = why, facts
+        self.why = why
+        self.facts = facts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ class Links:
 
     def __init__(self, prefix: str | None) -> None:
         bare = (prefix or "").strip("/")
-        self.root = f"/{bare}" if bare else ""
+        self.root: str = f"/{bare}" if bare else ""
 
     def page(self, *parts: str, query: Pairs = ()) -> str:
         """One of our pages: ``page("letters", task_id)``."""
@@ -111,17 +111,18 @@ class Site:
 
     def __init__(self, flower_app: Any, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._flower_app = flower_app
-        self.app, self.options = flower_app.capp, flower_app.options
-        self.links = Links(self.options.url_prefix)
-        self.forms = Forms()
+        self.app: Any = flower_app.capp
+        self.options: Any = flower_app.options
+        self.links: Links = Links(self.options.url_prefix)
+        self.forms: Forms = Forms()
         # Longer than the database's own timeouts, whose errors are more precise.
-        self.calls = Calls(
+        self.calls: Calls = Calls(
             2 * self._setting(lambda found: found.store_timeout, Settings().store_timeout)
         )
-        self.snapshots = Snapshots(self.calls)
+        self.snapshots: Snapshots = Snapshots(self.calls)
         self._making = threading.Lock()
         #: From which server the pages read, as a sentence; empty without a read replica.
-        self.replica = ""
+        self.replica: str = ""
         self._monotonic, self._look_again_at = monotonic, 0.0
 
     @cached_property

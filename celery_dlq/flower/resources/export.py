@@ -25,7 +25,7 @@ from celery_dlq.view.records import csv_lines
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Rows that are read, and sent, together.
 _TOGETHER = 500

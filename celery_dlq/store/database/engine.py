@@ -53,7 +53,7 @@ class Database:
         self.url: URL = parse_url(url)
         self.dialect: Dialect = dialect_for(self.url)
         self.timeout = timeout
-        self.client = client or Client()
+        self.client: Client = client or Client()
         self._sleep = sleep
         self._connections: dict[int, Connections] = {}
         # By process, too, because a fork may happen while another thread of the parent writes.

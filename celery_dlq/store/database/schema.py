@@ -23,7 +23,7 @@ from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import UPGRADE
 from celery_dlq.store.database.engine import Database
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The newest migration: the schema that this release reads and writes.
 HEAD = "0025"

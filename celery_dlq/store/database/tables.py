@@ -35,7 +35,7 @@ EVIDENCE_WIDTH = 500
 #: Characters of a route's name.
 ROUTE_WIDTH = 64
 
-metadata = MetaData(
+metadata: MetaData = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
         "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -52,7 +52,7 @@ def _table(named: str, *items: SchemaItem) -> Table:
     return Table(named, metadata, *items, **_OPTIONS)
 
 
-letter = _table(
+letter: Table = _table(
     "celery_dead_letter",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("task_id", name(), nullable=False),
@@ -111,7 +111,7 @@ for _column in (
 
 # The large values of each letter. A database writes a whole row again, or its pages, when one value in it
 # changes, and the values that change are small. The columns that a redrive reads come first.
-content = _table(
+content: Table = _table(
     "celery_dead_letter_content",
     # The id of the letter.
     Column("id", BIG_ID, primary_key=True, autoincrement=False),
@@ -127,7 +127,7 @@ content = _table(
 )
 
 # Hashes of the values by which people look for a letter: see celery_dlq/model/terms.py.
-term = _table(
+term: Table = _table(
     "celery_dead_letter_term",
     # The id of the letter.
     Column("letter", BigInteger, nullable=False),
@@ -137,7 +137,7 @@ term = _table(
 )
 Index(None, term.c.value, term.c.path, term.c.letter)
 
-attempt = _table(
+attempt: Table = _table(
     "celery_dead_letter_attempt",
     Column("task_id", name(), nullable=False),
     Column("redrive", Integer, nullable=False),
@@ -157,7 +157,7 @@ attempt = _table(
 
 # A fingerprint is a hash over task and exception type, so there is one row per fingerprint. Both are in the
 # key so that counts by task stay right, however the fingerprint was made.
-group = _table(
+group: Table = _table(
     "celery_dead_letter_group",
     Column("fingerprint", name(64), nullable=False),
     Column("task", name(), nullable=False),
@@ -197,7 +197,7 @@ Index(None, group.c.regroup)
 
 # The groups of fingerprints that are not groups of their own: they were merged by a person, folded because
 # their place made too many, or made by another recipe than the group.
-alias = _table(
+alias: Table = _table(
     "celery_dlq_alias",
     # A fingerprint, or "@" and a place.
     Column("name", name(64), primary_key=True),
@@ -211,7 +211,7 @@ Index(None, alias.c.fingerprint)
 
 # Arrivals by group, for trends and rates; and the open letters whose last failure was in that hour, for their
 # ages. By the hour, because a group's row for one minute would usually count one letter.
-trend = _table(
+trend: Table = _table(
     "celery_dead_letter_trend",
     Column("fingerprint", name(64), nullable=False),
     Column("hour", Moment, nullable=False),
@@ -221,7 +221,7 @@ trend = _table(
 )
 Index(None, trend.c.hour)
 
-arrival = _table(
+arrival: Table = _table(
     "celery_dead_letter_arrival",
     Column("minute", Moment, nullable=False),
     Column("task", name(), nullable=False),
@@ -231,7 +231,7 @@ arrival = _table(
 )
 
 # The names are too long for a key in MySQL, so the key is a hash of them.
-count = _table(
+count: Table = _table(
     "celery_dead_letter_count",
     Column("id", name(64), primary_key=True),
     Column("task", name(), nullable=False),
@@ -247,7 +247,7 @@ count = _table(
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
 )
 
-audit = _table(
+audit: Table = _table(
     "celery_dlq_audit",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("at", Moment, nullable=False),
@@ -264,7 +264,7 @@ audit = _table(
 Index(None, audit.c.subject, audit.c.id)
 Index(None, audit.c.at)
 
-operation = _table(
+operation: Table = _table(
     "celery_dlq_operation",
     Column("id", name(32), primary_key=True),
     Column("state", name(16), nullable=False),
@@ -291,7 +291,7 @@ Index(None, operation.c.state, operation.c.created_at)
 
 # One letter in one operation. Two operations have the same redrive of a letter if the first was killed before
 # it marked the letter as sent.
-sending = _table(
+sending: Table = _table(
     "celery_dead_letter_redrive",
     Column("operation", name(32), nullable=False),
     Column("task_id", name(), nullable=False),
@@ -328,7 +328,7 @@ Index(None, sending.c.state, sending.c.operation, sending.c.ended_at)
 
 # The claims that exist, with one row for all letters of a claim. The letters are written as if they were
 # sent.
-claim = _table(
+claim: Table = _table(
     "celery_dlq_claim",
     Column("token", name(64), primary_key=True),
     Column("operation", name(32), nullable=False),
@@ -338,7 +338,7 @@ claim = _table(
 )
 
 # The changes that people made in letters' messages; each row keeps the message as it was.
-change = _table(
+change: Table = _table(
     "celery_dead_letter_change",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("task_id", name(), nullable=False),
@@ -359,7 +359,7 @@ Index(None, change.c.task_id, change.c.id)
 Index(None, change.c.at)
 
 # Runs of redelivered messages that have not ended; the end of a run deletes its rows.
-delivery = _table(
+delivery: Table = _table(
     "celery_dlq_delivery",
     Column("task_id", name(), nullable=False),
     Column("task", name(), nullable=False),
@@ -380,7 +380,7 @@ Index(None, delivery.c.started_at)
 
 # Retries that wait for their time, and those that were released within the last days, so that a second copy
 # of a release is recognised. The row of a released retry keeps no message.
-parked = _table(
+parked: Table = _table(
     "celery_dlq_parked",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("parking", name(64), nullable=False),
@@ -421,7 +421,7 @@ Index(None, parked.c.task_id)
 
 # The holder of each lease, for work that only one worker at a time may do. The token rises with every new
 # holder.
-lease = _table(
+lease: Table = _table(
     "celery_dlq_lease",
     Column("name", name(64), primary_key=True),
     Column("holder", name(), nullable=False),
@@ -430,7 +430,7 @@ lease = _table(
 )
 
 # Whether the messages of a task, or of one key of it, may run.
-breaker = _table(
+breaker: Table = _table(
     "celery_dlq_breaker",
     Column("task", name(), nullable=False),
     Column("key", name(), nullable=False),
@@ -449,7 +449,7 @@ Index(None, breaker.c.state, breaker.c.opened_at)
 Index(None, breaker.c.changed_at)
 
 # The state of each automatic redrive, and when it last looked. The row is locked while a run is begun.
-auto_redrive = _table(
+auto_redrive: Table = _table(
     "celery_dlq_auto_redrive",
     Column("name", name(64), primary_key=True),
     Column("state", name(16), nullable=False),
@@ -460,7 +460,7 @@ auto_redrive = _table(
 )
 
 # Runs that chose letters. The id is that of the operation; a shadow run has no operation.
-auto_run = _table(
+auto_run: Table = _table(
     "celery_dlq_auto_run",
     Column("id", name(32), primary_key=True),
     Column("name", name(64), nullable=False),
@@ -472,7 +472,7 @@ Index(None, auto_run.c.name, auto_run.c.at)
 Index(None, auto_run.c.at)
 
 # The letters of each run, with the fingerprint that each had.
-auto_letter = _table(
+auto_letter: Table = _table(
     "celery_dlq_auto_letter",
     Column("run", name(32), nullable=False),
     Column("task_id", name(), nullable=False),
@@ -482,7 +482,7 @@ auto_letter = _table(
 Index(None, auto_letter.c.task_id)
 
 # Letters that no automatic redrive touches again.
-held = _table(
+held: Table = _table(
     "celery_dlq_held",
     Column("task_id", name(), primary_key=True),
     Column("name", name(64), nullable=False),
@@ -491,7 +491,7 @@ held = _table(
 )
 
 # What a repair handler did about one failure of a letter.
-handling = _table(
+handling: Table = _table(
     "celery_dlq_handling",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("task_id", name(), nullable=False),
@@ -522,7 +522,7 @@ Index(None, handling.c.fingerprint, handling.c.handler)
 Index(None, handling.c.ended_at)
 
 # The ticket of a group, and the person or team that it was escalated to.
-ticket = _table(
+ticket: Table = _table(
     "celery_dlq_ticket",
     Column("fingerprint", name(64), nullable=False),
     Column("kind", name(16), nullable=False),
@@ -535,7 +535,7 @@ ticket = _table(
 )
 
 # The segments of the archive. The letters of one that is committed are in its file, and are deleted here.
-segment = _table(
+segment: Table = _table(
     "celery_dlq_segment",
     Column("id", name(32), primary_key=True),
     Column("chain", name(8), nullable=False),
@@ -552,7 +552,7 @@ segment = _table(
 )
 
 # The last report of each work that is done again and again, and of trouble with the flight recorder, as JSON.
-report = _table(
+report: Table = _table(
     "celery_dlq_report",
     Column("name", name(64), primary_key=True),
     Column("at", Moment, nullable=False),
@@ -560,7 +560,7 @@ report = _table(
 )
 
 # The filters that people have saved for all, each as JSON: the values by the names of fields.
-saved_filter = _table(
+saved_filter: Table = _table(
     "celery_dlq_saved_filter",
     Column("name", name(64), primary_key=True),
     Column("fields", LONG_TEXT, nullable=False),
@@ -568,4 +568,6 @@ saved_filter = _table(
     Column("at", Moment, nullable=False),
 )
 
-version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
+version: Table = Table(
+    VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True)
+)

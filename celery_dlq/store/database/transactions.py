@@ -59,7 +59,8 @@ class Transactions:
         redactor: Redactor = KNOWN,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database, self.searched = database, Searched(value_limit, redactor)
+        self.database = database
+        self.searched: Searched = Searched(value_limit, redactor)
         self._monotonic = monotonic
         self._checked_in: int | None = None
         self._look_at = math.inf
@@ -141,7 +142,7 @@ def writes(method: Callable[Concatenate[R, Connection, P], T]) -> Callable[Conca
     return in_transaction
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Seconds after a write of this process in which it reads from the primary, so that it sees what it wrote.
 FOLLOW_S = 10.0

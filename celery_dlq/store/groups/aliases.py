@@ -24,13 +24,13 @@ from celery_dlq.model.group import (
     place_name,
 )
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import alias, group
 from celery_dlq.store.rows.query import begins_with, one_of
 from celery_dlq.store.rows.rows import read_row, replace_rows
 
-logger = logging.getLogger("celery_dlq")
+logger: logging.Logger = logging.getLogger("celery_dlq")
 
-alias, group = tables.alias, tables.group
 
 #: Marks a group whose letters have to be counted by the aliases of today.
 BY_ALIASES = "-"

@@ -27,7 +27,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import group, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.groups.triage import act_detail, decided, group_from, is_group, locked
@@ -41,8 +41,6 @@ from celery_dlq.store.rows.query import (
 )
 from celery_dlq.store.rows.rows import fit
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT
-
-group, trend = tables.group, tables.trend
 
 
 class Groups(StoreRole):

@@ -18,13 +18,11 @@ from celery_dlq.model.handling import (
     by_handler,
 )
 from celery_dlq.redact import hide_known
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import ticket
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import Row, fit, read_row, replace_rows
-
-ticket = tables.ticket
 
 #: The columns that a newer ticket of the same group replaces.
 _REPLACED = ("url", "recipient", "why", "handler", "at")

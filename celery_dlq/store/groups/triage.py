@@ -27,13 +27,11 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import Row, read_row
 from celery_dlq.store.rows.tally import GroupKey
-
-letter, group, trend = tables.letter, tables.group, tables.trend
 
 #: Letters of a group, in each state, whose releases are looked at.
 RELEASES_OF = 500

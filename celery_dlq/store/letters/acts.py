@@ -19,6 +19,7 @@ from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import untouched
 from celery_dlq.store.letters.save import save_batch
@@ -27,9 +28,6 @@ from celery_dlq.store.rows.merge import other_id
 from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed
 from celery_dlq.store.rows.rows import Row, fit_text, parked_letter
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
-
-letter, content, term = tables.letter, tables.content, tables.term
-parked, sending, group = tables.parked, tables.sending, tables.group
 
 #: The most letters of one transaction.
 CHUNK = 1_000

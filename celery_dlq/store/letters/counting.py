@@ -23,6 +23,8 @@ from celery_dlq.model.group import hour_of
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, TypeCount
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import arrival, group, letter, trend
+from celery_dlq.store.database.tables import count as cell
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
@@ -39,9 +41,6 @@ from celery_dlq.store.rows.query import (
     sums_by,
 )
 from celery_dlq.store.rows.rows import read_row
-
-letter, group, cell = tables.letter, tables.group, tables.count
-arrival, trend = tables.arrival, tables.trend
 
 #: The fields of a filter that the cells know, as letters do.
 _CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons", "route"})

@@ -31,6 +31,16 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import audit as acts
+from celery_dlq.store.database.tables import (
+    group,
+    handling,
+    letter,
+    operation,
+    parked,
+    saved_filter,
+    sending,
+)
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import MEMBER, delete_rows
 from celery_dlq.store.rows import audit
@@ -44,10 +54,6 @@ from celery_dlq.store.rows.query import (
 )
 from celery_dlq.store.rows.rows import parked_letter
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey, Member
-
-letter, group, parked = tables.letter, tables.group, tables.parked
-operation, sending, acts = tables.operation, tables.sending, tables.audit
-saved_filter, handling = tables.saved_filter, tables.handling
 
 #: Stands for a text that was erased.
 ERASED = "[erased]"

@@ -18,13 +18,11 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Expired, Expiry, LetterKey
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.tables import content, letter
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.keeping import CLOSED_AGES, DAY, WEEK, Kept, Pile
 from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
-
-letter, content = tables.letter, tables.content
 
 _STATES = sorted(CLOSED_STATES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

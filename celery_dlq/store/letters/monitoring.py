@@ -20,13 +20,11 @@ from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.auto_redrives import count_held
 from celery_dlq.store.base import PARKED_OVERDUE_S, Cell, Measures, Stats
 from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.tables import arrival, count, group, letter, operation, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
 from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of, sums_by
 from celery_dlq.store.rows.rows import Row, read_row
-
-letter, group, arrival, trend = tables.letter, tables.group, tables.arrival, tables.trend
-count, operation = tables.count, tables.operation
 
 #: Upper bounds, in seconds, of the ages that open letters are counted by.
 AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)

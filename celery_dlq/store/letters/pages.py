@@ -18,7 +18,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
     OF_LETTER,
@@ -31,9 +31,6 @@ from celery_dlq.store.rows.query import (
 )
 from celery_dlq.store.rows.rows import bare, letter_from, parked_letter
 from celery_dlq.store.rows.terms import newest_with, newest_with_all
-
-letter, content, parked = tables.letter, tables.content, tables.parked
-group = tables.group
 
 # A list does not need the other columns, which are large; WHOLE has them.
 _LISTED = select(letter, content.c.args, content.c.kwargs, IS_CLAIMED).join(content, OF_LETTER)

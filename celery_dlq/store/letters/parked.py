@@ -18,14 +18,13 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import parked
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, within
 from celery_dlq.store.rows.query import begins_with, conditions, count_rows, is_parked, one_of
 from celery_dlq.store.rows.rows import parked_letter, parked_row, stored_id
-
-parked = tables.parked
 
 #: The message was sent.
 RELEASED = "released"

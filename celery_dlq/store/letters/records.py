@@ -15,7 +15,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved
 from celery_dlq.store.coordination import end_deliveries
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import attempt, content, letter, parked
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.letters.pages import Mark, Search, by_state, newest, page_of
 from celery_dlq.store.letters.parked import waiting_retry
@@ -35,8 +35,6 @@ from celery_dlq.store.rows.query import IS_CLAIMED, OF_LETTER, WHOLE, begins_wit
 from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
 from celery_dlq.store.rows.tally import Tally
 from celery_dlq.store.rows.terms import walked_by
-
-letter, content, attempt, parked = tables.letter, tables.content, tables.attempt, tables.parked
 
 #: Letters that are reclassified in one transaction.
 CHUNK = 500

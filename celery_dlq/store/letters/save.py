@@ -16,7 +16,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination import end_deliveries
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import attempt, content, letter, sending
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
 from celery_dlq.store.redrive import endings
@@ -41,8 +41,6 @@ from celery_dlq.store.rows.rows import (
 )
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import add_terms, replace_terms
-
-letter, content, attempt, sending = tables.letter, tables.content, tables.attempt, tables.sending
 
 #: The columns that every newer failure writes, in addition to the failure's own.
 _STATE_COLUMNS = (

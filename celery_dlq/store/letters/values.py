@@ -11,14 +11,13 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.store.base import ValuesKept
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import content, letter, report, term
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_reports
 from celery_dlq.store.rows.query import OF_LETTER, one_of
 from celery_dlq.store.rows.rows import without_secrets
 from celery_dlq.store.rows.terms import add_terms
-
-letter, content, term, report = tables.letter, tables.content, tables.term, tables.report
 
 #: The name of the row that says how far this has come.
 _NAME = "values"

@@ -23,14 +23,11 @@ from celery_dlq.model.operation import OperationState, Orders, Repair, SendingSt
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.coordination import is_held
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import letter, operation, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.claims import COLUMNS, letters_of, with_contents
 from celery_dlq.store.redrive.sendings import HAS_PARKED, IS_HELD, was_sent_before
 from celery_dlq.store.rows.query import in_states, one_of
-
-letter, sending = tables.letter, tables.sending
-operation = tables.operation
 
 #: How often a message is sent again.
 MOST = 3

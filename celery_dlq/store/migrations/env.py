@@ -6,7 +6,7 @@ from alembic import context
 
 from celery_dlq.store.database import tables
 
-attributes = context.config.attributes
+attributes: dict[str, Any] = context.config.attributes
 options: dict[str, Any] = {
     "target_metadata": tables.metadata,
     "version_table": tables.VERSION_TABLE,

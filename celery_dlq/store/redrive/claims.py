@@ -35,15 +35,12 @@ from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Claim, Filter, Operation
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.tables import claim, content, letter, sending
 from celery_dlq.store.rows.bodies import SIZE, body_of, give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, live_tokens, one_of
 from celery_dlq.store.rows.rows import stored_id
-
-letter, content = tables.letter, tables.content
-sending, claim = tables.sending, tables.claim
 
 #: The most letters among which causes are looked for.
 _LOOKED_AT = 100_000

@@ -12,7 +12,7 @@ from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Change, Edit
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import change, content, letter
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, with_body
@@ -29,8 +29,6 @@ from celery_dlq.store.rows.rows import (
 )
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import replace_terms
-
-letter, content, change = tables.letter, tables.content, tables.change
 
 #: Characters of a diff that the audit keeps; the letter's history has all of it.
 DIFF_LIMIT = 4_000

@@ -13,12 +13,10 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import SendingState
 from celery_dlq.redact import clip
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import sending
 from celery_dlq.store.redrive import send_log
 from celery_dlq.store.rows.merge import redrive_of
 from celery_dlq.store.rows.rows import fit_text, stored_id, whole
-
-sending = tables.sending
 
 
 def record_successes(connection: Connection, outcomes: Iterable[Outcome]) -> None:

@@ -19,18 +19,25 @@ from celery_dlq.errors import FilterError
 from celery_dlq.model.operation import Counts, SendingState
 from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import AuditRow, HistoryBounds, Rows
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import (
+    arrival,
+    audit,
+    auto_letter,
+    auto_run,
+    change,
+    handling,
+    held,
+    letter,
+    operation,
+    sending,
+    trend,
+)
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
 from celery_dlq.store.rows.audit import REDRIVE, write_audit
 from celery_dlq.store.rows.query import Conditions, in_states
 from celery_dlq.store.rows.rows import stored_id
-
-arrival, audit, change = tables.arrival, tables.audit, tables.change
-handling, letter, trend = tables.handling, tables.letter, tables.trend
-operation, sending = tables.operation, tables.sending
-auto_run, auto_letter, held = tables.auto_run, tables.auto_letter, tables.held
 
 _READ = tuple(column for column in audit.columns if column is not audit.c.subject)
 

@@ -15,15 +15,13 @@ from celery_dlq.codec import dump_json
 from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.tables import claim, operation, sending
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import begins_with, one_of
 from celery_dlq.store.rows.rows import Row, fit
-
-operation, sending, claim = tables.operation, tables.sending, tables.claim
 
 _SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
 #: This takes the place of a state in the counts of letters that claims hold.

@@ -23,18 +23,16 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.operation import SendingState
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Claim, Filter, Operation
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.tables import letter, sending
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import claims
 from celery_dlq.store.redrive.claims import ID
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
-
-letter, sending = tables.letter, tables.sending
 
 #: Characters of a reason.
 WHY_LIMIT = 500

@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Drop, Filter, Rows
-from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import change, claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import send_log
 from celery_dlq.store.redrive.endings import succeeded_in
@@ -41,9 +41,6 @@ from celery_dlq.store.rows.query import (
     one_of,
 )
 from celery_dlq.store.rows.rows import Row, fit_text, stored_id
-
-letter, sending, claim = tables.letter, tables.sending, tables.claim
-operation, parked, change = tables.operation, tables.parked, tables.change
 
 #: The outcomes.
 ENDINGS = (SendingState.SUCCEEDED, SendingState.FAILED)

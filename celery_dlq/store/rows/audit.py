@@ -15,10 +15,9 @@ from celery_dlq.codec import dump_json
 from celery_dlq.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
-
-audit, group = tables.audit, tables.group
 
 #: The name of the act that creates an operation.
 REDRIVE = "redrive"

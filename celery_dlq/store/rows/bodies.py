@@ -12,11 +12,9 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-
-content = tables.content
+from celery_dlq.store.database.tables import content
 
 #: The most bytes of a body that is read together with its letter, if the statement reads few letters.
 INLINE = 32_768

@@ -25,14 +25,11 @@ from celery_dlq.codec import dump_json
 from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.tables import claim, content, group, held, letter, parked, sending
 from celery_dlq.store.rows.bodies import SIZE, body_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
 from celery_dlq.store.rows.terms import value_conditions
-
-letter, content, group, parked = tables.letter, tables.content, tables.group, tables.parked
-sending, claim, held = tables.sending, tables.claim, tables.held
 
 _HELD = letter.c.claim_token.in_(select(claim.c.token))
 #: Whether a claim holds a letter that is written as redriven. It is read with the letter's row.

@@ -19,11 +19,9 @@ from celery_dlq.model.terms import (
     terms_of_arguments,
     terms_of_message,
 )
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.tables import letter, term
 from celery_dlq.store.filter import Argument, Filter
-
-letter, term = tables.letter, tables.term
 
 #: If no more letters than this have a value, they are read by their ids. Otherwise each letter in question is
 #: asked whether it has the value: planners do not know how frequent single values are.

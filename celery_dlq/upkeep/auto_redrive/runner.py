@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,7 +34,7 @@ from celery_dlq.upkeep.auto_redrive.chooser import Choice, Chooser
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
 from celery_dlq.upkeep.periodic import Leased
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between two looks by the worker with the lease, at least.
 LOOK_S = 0.5
@@ -68,7 +69,7 @@ class AutoRedriveEngine:
         self._context, self._operations = context, operations
         self._store, self._settings = context.store, context.settings
         self._now = context.clock.now
-        self.autos = {auto.name: auto for auto in context.settings.auto_redrive}
+        self.autos: dict[Any, Any] = {auto.name: auto for auto in context.settings.auto_redrive}
         conditions.check_definitions(context.app, context.settings)
 
     def run(self, lease: Lease) -> float:

@@ -7,6 +7,7 @@ dispatcher finds the handling overdue, and sends its message again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -46,7 +47,7 @@ from celery_dlq.worker.failure import is_shutdown, type_name
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds after its timeout at which a call is ended with its process, in a pool that can do that.
 HARD_S = 5.0

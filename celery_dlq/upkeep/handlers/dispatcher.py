@@ -7,6 +7,7 @@ its operation, the process may be killed: the store knows what was not done yet,
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from celery_dlq.upkeep.handlers.calling import HARD_S
 from celery_dlq.upkeep.handlers.definition import Handler
 from celery_dlq.upkeep.periodic import Leased
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between two rounds.
 LOOK_S = 2.0

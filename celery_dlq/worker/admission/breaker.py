@@ -8,6 +8,7 @@ is checked again when a process is free.
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -35,7 +36,7 @@ from celery_dlq.worker.writing.desk import Desk
 if TYPE_CHECKING:
     from celery_dlq.worker.capture import Capture
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 _EXECUTE = "execute_using_pool"
 #: A worker that knows no open circuit is quiet after this many ticks without a message.

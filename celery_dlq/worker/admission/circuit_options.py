@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -20,7 +21,7 @@ from celery_dlq.retry import BreakerLimits
 if TYPE_CHECKING:
     from celery_dlq.worker.task import DLQTask
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Characters of a key; a longer one is cut and marked with a hash.
 KEY_LIMIT = 200

@@ -7,6 +7,7 @@ times a second while runs fail, and at once when this worker alone has seen enou
 from __future__ import annotations
 
 import hashlib
+import logging
 import mmap
 import threading
 import time
@@ -27,7 +28,7 @@ from celery_dlq.worker.writing.writer import Writer
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between two exchanges with the store, usually and while there are failures to report.
 TICK_S, TELL_S = 1.0, 0.1

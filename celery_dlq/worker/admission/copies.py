@@ -14,6 +14,7 @@ reported, too, so that it is not sent again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ from celery_dlq.worker.writing.desk import Desk
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: How often the store is asked before a message runs without an answer, and the seconds between.
 ACCEPT_TRIES, ACCEPT_PAUSE_S = 12, 5.0

@@ -19,6 +19,7 @@ each worker counts the deaths that it sees.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -39,7 +40,7 @@ from celery_dlq.worker.writing.desk import Desk
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Deliveries are counted by task id, task, redrive and attempt.
 _Key = tuple[str, str, int, int]

@@ -3,6 +3,7 @@ worker has only seen fail, and all messages while the writer is full."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from celery_dlq.worker.admission.circuit_options import STREAK, limits_of
 from celery_dlq.worker.body.ending import reported
 from celery_dlq.worker.request.request import DLQRequest
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between looks at the held messages.
 TICK_S = 0.25
@@ -53,7 +54,8 @@ class OwnCircuits:
     def __init__(
         self, limits: Mapping[str, BreakerLimits], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.limits, self._monotonic = limits, monotonic
+        self.limits = limits
+        self._monotonic = monotonic
         #: Tasks that have failed since their last success.
         self._circuits: dict[str, Circuit] = {}
         self._lock = threading.Lock()
@@ -161,7 +163,7 @@ class Gate(Guard):
     ) -> None:
         self._is_full, self._monotonic = is_full, monotonic
         self._hold_at_most_s = HOLD_S
-        self.circuits = OwnCircuits({})
+        self.circuits: OwnCircuits = OwnCircuits({})
         self._held: list[_Held] = []
         self._probes: dict[str, Any] = {}
         # Without an event loop Celery runs its timers on a thread.

@@ -6,6 +6,7 @@ one request ran when the worker died, no other request can be to blame.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from celery.worker import state
 from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.request.handover import free_slot
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Seconds between two checks whether the other requests, or the isolated one, have ended.
 TICK_S = 0.1

@@ -3,6 +3,7 @@ and note the end of the run for the worker's parent."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from celery_dlq.worker.task import DLQTask
 
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Why a retry that the body raised itself ends its message: only Celery's retry() sends the next one.
 _UNSENT = " itself, which sends no message; call self.retry() instead"

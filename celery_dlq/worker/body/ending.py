@@ -9,6 +9,7 @@ release, so the value needs no other form.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -46,7 +47,7 @@ from celery_dlq.worker.failure import (
 )
 from celery_dlq.worker.grouping import grounds_of
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: ``(task id, args, kwargs, request) -> trace_ok_t``
 Tracer = Callable[..., Any]

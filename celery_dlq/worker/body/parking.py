@@ -8,6 +8,7 @@ run. Then it is sent to the broker after all, as Celery would have done.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,7 +35,7 @@ from celery_dlq.worker.message import queue_name, sent_properties
 if TYPE_CHECKING:
     from celery_dlq.worker.task import DLQTask
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 def new_parking(place: str, message: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from kombu.utils.json import loads
 
 from celery_dlq.model.headers import RAW_HEADERS_HEADER
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 def sendable(app: Any, countdown: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker import state
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The properties whose locks are replaced in a forked process.
 _LOCKED: set[cached_property[Any]] = set()

@@ -49,7 +49,10 @@ class Unacknowledged(ABC):
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.channel, self.qos, self.tags, self.now = channel, channel.qos, tags, now
+        self.channel: Any = channel
+        self.qos: Any = channel.qos
+        self.tags = tags
+        self.now = now
         self.acknowledged = acknowledged
         if tags is not None:
             self.note(tags)

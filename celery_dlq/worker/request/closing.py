@@ -4,6 +4,7 @@ of the end, too."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.request.fate import is_internal
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: A step of Celery's own: stores, announces, acknowledges or rejects.
 Finish = Callable[[], object]
@@ -40,7 +41,7 @@ class Closing:
         self._request = request
         #: Celery's steps that wait for the letter, in order; None once nothing waits any more.
         self._waiting: list[Finish] | None = []
-        self.is_safe = False
+        self.is_safe: bool = False
         #: Whether the dead letter is announced to monitors. A retry that waits in the store is not announced.
         self._is_announced = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum
@@ -17,7 +18,7 @@ from celery.worker.state import revoked as revoked_tasks
 from celery_dlq.classify import is_a
 from celery_dlq.model.states import Reason
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: Since 5.7, Celery acknowledges a message whose process died after its success was stored. Earlier releases
 #: return the message to its queue.

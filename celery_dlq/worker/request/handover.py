@@ -8,6 +8,7 @@ process, and an error outside the task's body is lost in their threads: the mess
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from celery_dlq.worker.body.ending import einfo_of, failed_outside
 from celery_dlq.worker.celery_quirks.pools import forget_job
 from celery_dlq.worker.request.fate import is_internal
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 #: The rule of such a letter: no rule of the classifier has judged it.
 RULE = "message.pool_refused"

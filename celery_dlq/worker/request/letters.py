@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -37,7 +38,7 @@ from celery_dlq.worker.request.fate import Fate, is_internal
 from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.wiring import Wiring
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 P = ParamSpec("P")
 #: Makes the letter of a request (a worker's Request); None if the message has none.

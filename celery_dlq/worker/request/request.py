@@ -3,6 +3,7 @@ was sent or delivered again."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -54,7 +55,7 @@ from celery_dlq.worker.request.malformed import check_request, is_plain
 if TYPE_CHECKING:
     from celery_dlq.worker.capture import Capture
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 
 class DLQRequest(Request):  # type: ignore[misc]

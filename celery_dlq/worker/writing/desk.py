@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections import deque
@@ -18,7 +19,7 @@ from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S, Writer
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = get_logger(__name__)
+logger: logging.Logger = get_logger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")

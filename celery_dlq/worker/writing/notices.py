@@ -11,7 +11,7 @@ from celery_dlq.model.states import State
 from celery_dlq.spool import Record
 
 #: Give it a level of its own, or switch it off, in the configuration of ``logging``.
-logger = logging.getLogger("celery_dlq.letters")
+logger: logging.Logger = logging.getLogger("celery_dlq.letters")
 
 #: The most lines in each of these spans of seconds. In a storm, the other letters are counted.
 MOST, SPAN_S = 20, 1.0

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from celery_dlq.errors import CeleryDLQError, StoreError, StoreUnavailable
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: A batch of fewer records is saved by the worker itself: handing it over would cost as much.
 STORM_RECORDS = 20

@@ -24,7 +24,7 @@ from celery_dlq.worker.writing.saver_process import SaverGone, SaverProcess, too
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class StoreCalls:
         self._saver_process: SaverProcess | None = None
         self._paused_until = float("-inf")
         #: Whether the last call failed.
-        self.has_failed = False
+        self.has_failed: bool = False
 
     def employ(self, saver_process: SaverProcess) -> None:
         """Let ``saver_process`` save the batches that it takes, from now on."""

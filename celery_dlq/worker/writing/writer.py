@@ -25,7 +25,7 @@ from celery_dlq.worker.writing.store_calls import SpoolDrain, StoreCalls, StoreH
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -83,7 +83,8 @@ class Question:
 class Wake:
     """An item that only wakes the thread."""
 
-    quiet_s, size = 0.0, 0
+    quiet_s: float = 0.0
+    size: int = 0
 
 
 Item: TypeAlias = Entry | Question | Wake
