@@ -58,13 +58,13 @@ def users(url: str, heading: str) -> Iterator[Callable[[str], str]]:
 
     def make(role: str) -> str:
         user = f"{name}_{role}"
+        made.append(user)
         with admin.connect() as connection:
             for statement in statements(heading, f"shop_{role}"):
                 own = statement.replace("shop_dlq.", f"{name}.").replace(f"shop_{role}", user)
                 found = connection.execute(text(own))
                 for (further,) in found.all() if found.returns_rows else ():
                     connection.execute(text(further))
-        made.append(user)
         host = url.partition("@")[2]
         return f"{url.partition('://')[0]}://{user}:change me@{host}".replace(" ", "%20")
 
@@ -75,7 +75,7 @@ def users(url: str, heading: str) -> Iterator[Callable[[str], str]]:
             for user in made:
                 if heading == "PostgreSQL":
                     connection.execute(text(f"DROP OWNED BY {user}"))
-                connection.execute(text(f"DROP USER {user}"))
+                connection.execute(text(f"DROP USER IF EXISTS {user}"))
         admin.dispose()
 
 
