@@ -1,6 +1,7 @@
 """For every unit test."""
 
 import contextlib
+import logging
 import shutil
 import threading
 
@@ -12,6 +13,7 @@ from support.servers.databases import delete_all
 
 from celery_dlq.redrive import plan
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.body.log import RunLogHandler
 from celery_dlq.worker.task import DLQTask
 
 
@@ -32,6 +34,15 @@ def _own_tasks(monkeypatch):
 def _may_wait_for_results(monkeypatch):
     """A worker that a test built in this process forbids tasks to wait for results, in all later tests."""
     monkeypatch.setattr(_state, "_task_join_will_block", False)
+
+
+@pytest.fixture(autouse=True)
+def _no_listener_to_runs():
+    """A worker of a test that did not shut down would keep the log lines of later tests."""
+    yield
+    for handler in list(logging.getLogger().handlers):
+        if isinstance(handler, RunLogHandler):
+            handler.leave()
 
 
 @pytest.fixture(autouse=True)

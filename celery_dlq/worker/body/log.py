@@ -19,7 +19,7 @@ TEXT_LIMIT, LINE_LIMIT = 8_192, 2_048
 
 #: In a worker, Celery's logger of tasks passes nothing on to the root logger, unless Celery's signal
 #: ``setup_logging`` has a receiver.
-_ROOT, _OF_TASKS = logging.getLogger(), logging.getLogger("celery.task")
+_LOGGERS = (logging.getLogger(), logging.getLogger("celery.task"))
 
 
 class Run(Protocol):
@@ -39,13 +39,14 @@ class RunLog:
     def __init__(self, lines: int, redactor: Redactor) -> None:
         self._kept, self._count, self._redactor = deque[str](maxlen=lines), 0, redactor
         self._is_adding = False
+        self._newest: logging.LogRecord | None = None
 
     def add(self, record: logging.LogRecord) -> None:
-        """Keep the line of ``record``. An argument may log a line while it is formatted; that line is left
-        out."""
-        if self._is_adding:
+        """Keep the line of ``record``, once, even if several loggers pass it on. An argument may log a line
+        while it is formatted; that line is left out."""
+        if self._is_adding or record is self._newest:
             return
-        self._is_adding = True
+        self._is_adding, self._newest = True, record
         try:
             self._kept.append(_line(record))
             self._count += 1
@@ -94,14 +95,13 @@ class RunLogHandler(logging.Handler):
 
     def join(self) -> None:
         """Listen from now on."""
-        _ROOT.addHandler(self)
-        if not _OF_TASKS.propagate:
-            _OF_TASKS.addHandler(self)
+        for logger in _LOGGERS:
+            logger.addHandler(self)
 
     def leave(self) -> None:
         """Listen no more."""
-        _ROOT.removeHandler(self)
-        _OF_TASKS.removeHandler(self)
+        for logger in _LOGGERS:
+            logger.removeHandler(self)
 
 
 def _line(record: logging.LogRecord) -> str:

@@ -119,8 +119,9 @@ def test_the_broker(find, broker, held, place, text):
 
 
 @pytest.mark.parametrize(
-    ("state", "place"), [("SUCCESS", "done"), ("FAILURE", "failed"), ("REVOKED", "dropped"), ("PENDING", None)]
-)  # fmt: skip
+    ("state", "place"),
+    [("SUCCESS", "done"), ("FAILURE", "failed"), ("REVOKED", "dropped"), ("PENDING", None)],
+)
 def test_the_result(find, app, monkeypatch, state, place):
     app.conf.result_backend = "cache+memory://"
     if state != "PENDING":
