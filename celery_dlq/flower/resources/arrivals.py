@@ -16,6 +16,7 @@ from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.words import line
 from celery_dlq.model.group import hour_of
 from celery_dlq.store.base import Operation
+from celery_dlq.view import times
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
@@ -90,6 +91,8 @@ class MarkRow:
     #: What happened at that moment.
     event: str
     remark: str = ""
+    #: For a release, the filter for the letters that failed since then; empty for a redrive.
+    since: Sequence[tuple[str, str]] = ()
 
     @property
     def label(self) -> str:
@@ -111,6 +114,8 @@ class Arrivals:
     site: Site
     #: The fingerprint of the group; empty for all letters.
     group: str = ""
+    #: Marks in the list below the chart that are not folded.
+    marks_shown: int = 4
 
     @property
     def bins(self) -> list[charts.Bin]:
@@ -126,7 +131,16 @@ class Arrivals:
     @property
     def chart(self) -> str:
         """The columns and marks."""
-        marks = [charts.Mark(row.at, row.label, row.kind) for row in reversed(self.marks)]
+        links = self.site.links
+        marks = [
+            charts.Mark(
+                row.at,
+                row.label,
+                row.kind,
+                links.page("letters", query=row.since) if row.since else row.address,
+            )
+            for row in reversed(self.marks)
+        ]
         return charts.columns(self.bins, f"Arrivals in the last {self.range.label}", marks)
 
     @property
@@ -213,6 +227,7 @@ class Arrivals:
         return MarkRow(
             at=found.at, kind="release", name=f"release {line(found.release, 60)}",
             address=self.site.links.letters(**wanted, release=found.release), event="first seen",
+            since=[*wanted.items(), ("since", times.iso(found.at))],
         )  # fmt: skip
 
     def _operation(self, found: Operation) -> MarkRow:

@@ -17,9 +17,10 @@ from celery_dlq.hiding import hide_operation
 from celery_dlq.model.operation import ENDED, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
+from celery_dlq.redrive.pacing import canary_succeeded
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, records, times
-from celery_dlq.view.operations import TROUBLED, why_text
+from celery_dlq.view.operations import TROUBLED, outcome_text, why_text
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 #: Columns of a chart, and the shortest time of one.
 _COLUMNS, _SHORTEST = 40, timedelta(seconds=1)
 
-#: The most letters of an operation whose times of sending are read; no index has them.
-_MOST_READ = 20_000
+#: The fewest letters of an operation with charts; the bar of the progress says all about fewer. And the most
+#: whose times of sending are read; no index has them.
+_CHARTED, _MOST_READ = 100, 20_000
+
+#: A chart of a shorter time has seconds under it.
+_BY_SECOND = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +75,17 @@ class Pace:
 
     @property
     def rows(self) -> list[PaceRow]:
-        """The charts."""
+        """The charts; one without letters is left out."""
         found = [
+            ("sent", "sent", self.sent or ()),
             ("succeeded", "succeeded", self.ended[SendingState.SUCCEEDED]),
             ("failed", "failed again", self.ended[SendingState.FAILED]),
         ]
-        if self.sent is not None:
-            found = [("sent", "sent", self.sent), *found]
-        most = max(max(counts) for _, _, counts in found)
+        most = max(max(counts, default=0) for _, _, counts in found)
         return [
             PaceRow(kind=kind, label=label, bins=self._bins(counts), most=most)
             for kind, label, counts in found
+            if any(counts)
         ]
 
     @property
@@ -88,17 +93,22 @@ class Pace:
         """The moments under the charts."""
         return [self.edges[0], self.edges[-1]]
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the moments need seconds."""
+        return self.edges[-1] - self.edges[0] < _BY_SECOND
+
     def _bins(self, counts: Sequence[int]) -> list[charts.Bin]:
         spans = pairwise(self.edges)
         return [charts.Bin(*span, count) for span, count in zip(spans, counts, strict=True)]
 
 
 def pace_of(store: Store, operation: Operation, now: datetime) -> Pace | None:
-    """Read how an operation went; None before it has begun.
+    """Read how an operation went; None before it has begun, and of few letters.
 
     :param now: by the store's clock.
     """
-    if operation.started_at is None:
+    if operation.started_at is None or operation.counts.planned < _CHARTED:
         return None
     edges = _edges(operation.started_at, _end(store, operation, now))
     is_read = operation.counts.planned <= _MOST_READ
@@ -132,8 +142,8 @@ _OPERATIONS = 50
 #: Seconds for which the progress is cached.
 FRESH_S = 2.0
 
-#: Letters per page.
-_LETTERS = 50
+#: Letters per page: two or three screens of a phone.
+_LETTERS = 20
 
 #: The acts that each state allows.
 _ALLOWED: Mapping[OperationState, tuple[str, ...]] = {
@@ -148,6 +158,18 @@ ACTS = {
     "resume": "A worker will continue the operation within seconds.",
     "cancel": "The operation was cancelled. Letters that were not sent are unchanged.",
 }
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of an operation that waits for another one.
+
+    :param kind: the end of the CSS class of its key: succeeded, failed, sent or left.
+    """
+
+    name: str
+    said: str
+    kind: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +195,27 @@ class OperationRow:
     def chart(self) -> str:
         """The progress, as a chart."""
         return charts.stack(self.parts, "Letters")
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The canary, and the other letters; empty without a canary."""
+        counts, canary = self.operation.counts, self.operation.orders.pacing.canary
+        others = counts.planned - canary
+        if not canary:
+            return []
+        has_passed, is_over = canary_succeeded(canary, counts), self.operation.state in ENDED
+        if has_passed:
+            sent = max(0, counts.out - canary)
+            kind = "succeeded" if sent >= others else "failed" if is_over else "sent"
+            first = Phase("Canary", f"all {canary:,} succeeded", "succeeded")
+            second = Phase("The others", f"{sent:,} of {others:,} sent", kind)
+        else:
+            said = outcome_text(counts) or ("none sent" if is_over else "not sent yet")
+            kind = "failed" if is_over or counts.failed or counts.unknown else "sent"
+            first = Phase("Canary", f"{counts.out:,} of {canary:,} sent: {said}", kind)
+            waits = "not sent" if is_over else "wait for the canary"
+            second = Phase("The others", f"{others:,} {waits}", "left")
+        return [first, second] if others > 0 else [first]
 
     @property
     def is_live(self) -> bool:
@@ -318,7 +361,7 @@ class OperationAct(Page):
         """Run the act, once per form."""
         if act not in ACTS:
             raise Refused(404, f"{clip(act, 40)} is not an act on operations.")
-        why, who = reason_in(self.sent_for(f"{act} {operation_id}")), self.actor
+        why, who = reason_in(self.sent_for(f"operation {operation_id}")), self.actor
         await self.site.act(lambda queue: _move(queue, operation_id, act, who, why))
         self.see(f"{self.links.operation(operation_id)}?done={act}")
 
