@@ -115,7 +115,7 @@ class Arrivals:
     #: The fingerprint of the group; empty for all letters.
     group: str = ""
     #: Marks in the list below the chart that are not folded.
-    marks_shown: int = 4
+    marks_shown: int = 3
 
     @property
     def bins(self) -> list[charts.Bin]:
@@ -191,6 +191,11 @@ class Arrivals:
         return sorted(found, key=lambda row: row.at, reverse=True)
 
     @property
+    def listed(self) -> list[MarkRow]:
+        """The marks as the list below the chart has them: releases first."""
+        return sorted(self.marks, key=lambda row: row.kind != "release")
+
+    @property
     def more(self) -> list[str]:
         """Notes about releases and redrives that are not marked."""
         found = []
@@ -215,12 +220,17 @@ class Arrivals:
                 f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
                 "columns may lack letters."
             )
-        if any(row.kind == "release" for row in self.marks):
-            found.append(
-                "A release counts as first seen with the earliest of its letters that were looked at: the "
-                "first ones of each part of the chart."
-            )
         return found
+
+    @property
+    def about_releases(self) -> str:
+        """How exact the marks of releases are; empty if there are none."""
+        if not any(row.kind == "release" for row in self.marks):
+            return ""
+        return (
+            "A release counts as first seen with the earliest of its letters that were looked at: the first "
+            "ones of each part of the chart."
+        )
 
     def _release(self, found: FirstSeen) -> MarkRow:
         wanted = {"group": self.group} if self.group else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: Arguments of a letter, characters of a value, and lines of a traceback.
-_ARGUMENTS, _VALUE, _LINES = 100, 2_000, 400
+_ARGUMENTS, _VALUE, _LINES = 100, 2_000, 200
+
+#: The most words of a value in which differences are looked for: the time grows with their square.
+_WORDS = 200
+
+_WORD = re.compile(r"\w+|\W")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,26 @@ class Compared:
     def differs(self) -> bool:
         """Whether the letters have different values."""
         return len(set(self.values)) > 1
+
+    @property
+    def marked(self) -> list[list[tuple[str, bool]]]:
+        """The values of two letters in pieces, each with whether the other value lacks it."""
+        texts = [value or "" for value in self.values]
+        pair = [_WORD.findall(text) for text in texts]
+        if max(map(len, pair)) > _WORDS:
+            return [[(text, False)] for text in texts]
+        return [_pieces(*pair), _pieces(*reversed(pair))]
+
+
+def _pieces(one: list[str], other: list[str]) -> list[tuple[str, bool]]:
+    found: list[tuple[str, bool]] = []
+    place = 0
+    for block in difflib.SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
+        end = block.a + block.size
+        parts = (("".join(one[place : block.a]), True), ("".join(one[block.a : end]), False))
+        found += [part for part in parts if part[0]]
+        place = end
+    return found
 
 
 def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[Compared]:

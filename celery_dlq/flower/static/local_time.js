@@ -61,10 +61,10 @@
     title.textContent = brief(span[0], span[1], utc) + ": " + shape.dataset.said + "\n" + utc;
   }
 
-  // Times in a sentence. It has no elements inside, which this would remove.
+  // Times in a sentence, which may have marked words inside; they lose their marks.
   function writeSentence(element) {
     var written = element.textContent;
-    if (element.children.length || written.search(STAMP) < 0) { return; }
+    if (element.querySelector(":not(mark)") || written.search(STAMP) < 0) { return; }
     element.title = written.trim();
     element.textContent = written.replace(STAMP, function (_all, day, clock) { return whole(new Date(day + "T" + clock + "Z")); });
   }
