@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from celery_dlq.codec import dump_json
-from celery_dlq.model.group import Group
 from celery_dlq.model.handling import ADDRESSES, by_handler
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
-from celery_dlq.view import groups, times
+from celery_dlq.view import times
+from celery_dlq.view.groups import ends_of
 from celery_dlq.view.letters import MEANINGS
 from celery_dlq.view.operations import given_orders, letters_said, outcome_text, state_word
 from celery_dlq.view.text import byte_size, counted, first_line, last_part, visible, visible_lines
@@ -61,11 +61,6 @@ def state_kind(operation: Operation) -> str:
     if word != "done" or counts.succeeded == counts.planned:
         return word
     return "sent" if counts.sent else "partly"
-
-
-def ends_of(group: Group) -> str:
-    """When a group stops being ignored."""
-    return groups.ends_of(group, moment)
 
 
 def span(since: datetime, until: datetime) -> str:

@@ -131,14 +131,8 @@ class Arrivals:
     @property
     def chart(self) -> str:
         """The columns and marks."""
-        links = self.site.links
         marks = [
-            charts.Mark(
-                row.at,
-                row.label,
-                row.kind,
-                links.page("letters", query=row.since) if row.since else row.address,
-            )
+            charts.Mark(row.at, row.label, row.kind, self._target(row))
             for row in reversed(self.marks)
         ]
         return charts.columns(self.bins, f"Arrivals in the last {self.range.label}", marks)
@@ -231,6 +225,9 @@ class Arrivals:
             "A release counts as first seen with the earliest of its letters that were looked at: the first "
             "ones of each part of the chart."
         )
+
+    def _target(self, row: MarkRow) -> str:
+        return self.site.links.page("letters", query=row.since) if row.since else row.address
 
     def _release(self, found: FirstSeen) -> MarkRow:
         wanted = {"group": self.group} if self.group else {}

@@ -86,17 +86,8 @@ class CompareView:
     rows: Sequence[Row]
 
     @property
-    def differing(self) -> list[Compared]:
-        """What differs: the arguments first."""
-        return [one for one in self._compared if one.differs]
-
-    @property
-    def same(self) -> list[Compared]:
-        """What both have."""
-        return [one for one in self._compared if not one.differs]
-
-    @property
-    def _compared(self) -> list[Compared]:
+    def compared(self) -> list[Compared]:
+        """Their arguments, and then the facts about them."""
         arguments = [arguments_of(row.letter, row.parameters) for row in self.rows]
         return [*side_by_side(arguments), *side_by_side([dict(_facts(row)) for row in self.rows])]
 
@@ -125,25 +116,16 @@ def _facts(row: Row) -> Iterator[tuple[str, str]]:
     """The facts about a letter that have a value."""
     letter = row.letter
     found = (
-        ("Exception", letter.exception_type),
-        ("Message", letter.message[:_VALUE]),
-        ("Release", letter.release),
-        ("Worker", letter.worker),
-        ("Task", letter.task),
-        ("State", letter.state.value),
-        ("Reason", letter.reason.value),
-        ("Rule", letter.rule),
-        ("Evidence", letter.explanation.evidence),
-        ("Attempts", str(row.attempts)),
+        ("Exception", letter.exception_type), ("Message", letter.message[:_VALUE]),
+        ("Release", letter.release), ("Worker", letter.worker), ("Task", letter.task),
+        ("State", letter.state.value), ("Reason", letter.reason.value), ("Rule", letter.rule),
+        ("Evidence", letter.explanation.evidence), ("Attempts", str(row.attempts)),
         ("Redrives", str(letter.redrive_count)),
         ("First failed", words.moment(letter.first_failed_at)),
-        ("Last failed", words.moment(letter.last_failed_at)),
-        ("Queue", letter.queue),
-        ("Route", letter.route),
-        ("Tags", ", ".join(letter.tags)),
-        ("Canvas", letter.canvas),
+        ("Last failed", words.moment(letter.last_failed_at)), ("Queue", letter.queue),
+        ("Route", letter.route), ("Tags", ", ".join(letter.tags)), ("Canvas", letter.canvas),
         ("Group", letter.fingerprint),
-    )
+    )  # fmt: skip
     return ((name, value) for name, value in found if value)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
+from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.flower import charts, words
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import Given, asked, first
+from celery_dlq.flower.http.problems import Refused, problem_of
+from celery_dlq.flower.http.request import Given, asked, first, sent
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import (
     Arrivals,
@@ -19,13 +22,20 @@ from celery_dlq.flower.resources.arrivals import (
     read_range,
 )
 from celery_dlq.flower.resources.compare import Compared, arguments_of, side_by_side
-from celery_dlq.flower.resources.groups import IGNORING, group_records, what_was_done
+from celery_dlq.flower.resources.groups import (
+    ACTS,
+    IGNORING,
+    FieldError,
+    group_records,
+    what_was_done,
+)
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.words import Piece, lines, pieces
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts
+from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
@@ -35,6 +45,7 @@ from celery_dlq.view.operations import outcome_text
 from celery_dlq.view.text import counted, percent
 
 if TYPE_CHECKING:
+    from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
 
 #: Events of a group that are shown, and acts that are read for them.
@@ -139,7 +150,7 @@ def _progress(counts: Counts) -> str:
 _LETTERS = 10
 
 #: The range of the chart unless another one is asked for.
-USUAL_RANGE = "7d"
+_USUAL_RANGE = "7d"
 
 #: Letters side by side, and arguments of each.
 _EXAMPLES, _ARGUMENTS = 3, 30
@@ -264,7 +275,7 @@ class GroupPage(Page):
     async def get(self, prefix: str) -> None:
         """Show the group; a prefix of its fingerprint redirects to the full one."""
         now, given = times.utc_now(), asked(self.request)
-        wanted = read_range(given, USUAL_RANGE)
+        wanted = read_range(given, _USUAL_RANGE)
         view = await self.site.ask(lambda store: look_up(store, self.site, prefix, wanted, now))
         fingerprint = view.group.fingerprint
         if fingerprint != prefix:
@@ -272,6 +283,77 @@ class GroupPage(Page):
             self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
         self.page("group", replace(view, done=what_was_done(given)))
+
+
+class DecisionPage(Page):
+    """``POST /dead-letters/groups/<fingerprint>/<act>``"""
+
+    tab = "groups"
+
+    async def get(self, fingerprint: str, _act: str) -> None:
+        """Lead to the group, for a reload of a form that was not accepted."""
+        self.redirect(self.links.group(fingerprint))
+
+    async def post(self, fingerprint: str, act: str) -> None:
+        """Run the act, once per form."""
+        if act not in ACTS:
+            raise Refused(404, f"{clip(act, 40)} is not an act on groups.")
+        given, now = sent(self.request), times.utc_now()
+        try:
+            await self._decide(fingerprint, act, given, now)
+        except (TriageError, UnknownGroup, AmbiguousId) as error:
+            # The form keeps what was typed.
+            name = error.name if isinstance(error, FieldError) else act
+            wanted, problem = read_range({}, _USUAL_RANGE), problem_of(error, 400)
+            view = await self.site.ask(
+                lambda store: look_up(store, self.site, fingerprint, wanted, now)
+            )
+            typed = replace(view, act=act, given=given, problems={name: problem.text})
+            self.page("group", typed, problem.status)
+        else:
+            self.see(self._back(given, fingerprint, act))
+
+    async def _decide(self, fingerprint: str, act: str, given: Given, now: datetime) -> None:
+        meant, who = ACTS[act].read(given, now), self.actor
+        self.take_mark(given, f"{act} {fingerprint}")
+        # By the store's clock, as the times of decisions are.
+        made_at = now - timedelta(seconds=self.site.forms.age_s(first(given, "mark")))
+
+        def carry_out(queue: DeadLetterQueue) -> None:
+            _check_undecided(queue.store, fingerprint, who, made_at, now)
+            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+            queue.move_letters(meant)
+
+        await self.site.act(carry_out)
+
+    def _back(self, given: Given, fingerprint: str, act: str) -> str:
+        """The address of the page with the form: that of the group, or a list with the group's row."""
+        done, back = ("done", act), first(given, "back")
+        if back == "overview":
+            return self.links.page(query=[done])
+        if back == "groups":
+            return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
+        return f"{self.links.group(fingerprint)}?done={act}"
+
+
+def _check_undecided(
+    store: Store, fingerprint: str, who: str, since: datetime, now: datetime
+) -> None:
+    """Check that no other person has decided about the group since a form was made.
+
+    :raises Refused: someone has.
+    """
+    group = store.groups.get(fingerprint, now=now)
+    if group is None or group.status_at is None or group.status_by == who:
+        return
+    # The age of a form is up to a second too much.
+    if group.status_at >= since + timedelta(seconds=1):
+        ago = times.age(group.status_at, now)
+        raise Refused(
+            409,
+            f"{clip(group.status_by, 60)} decided about this group {ago}: it is {group.status.value} now. "
+            "Nothing was changed; look at it again.",
+        )
 
 
 class OneGroup(Api):

@@ -175,12 +175,7 @@ class LetterView:
         state = self.letter.state
         edit = ["edit"] if state is State.DEAD else []
         delete = ["delete"] if state in DELETABLE_STATES else []
-        return [*self.forms, *edit, *delete]
-
-    @property
-    def forms(self) -> list[str]:
-        """The acts with a button on the page."""
-        return [*_ACTS.get(self.letter.state, ())]
+        return [*_ACTS.get(state, ()), *edit, *delete]
 
     @property
     def itself(self) -> Sequence[tuple[str, str]]:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 #: Columns of a chart, and the shortest time of one.
 _COLUMNS, _SHORTEST = 40, timedelta(seconds=1)
 
-#: The fewest letters of an operation with charts; the bar of the progress says all about fewer. And the most
-#: whose times of sending are read; no index has them.
-_CHARTED, _MOST_READ = 100, 20_000
+#: The fewest letters of an operation with charts; the bar of the progress says all about fewer.
+_CHARTED = 100
 
 #: A chart of a shorter time has seconds under it.
 _BY_SECOND = timedelta(minutes=10)
@@ -70,22 +69,16 @@ class Pace:
     #: The beginning of each column, and the end of the last one.
     edges: Sequence[datetime]
     ended: Mapping[SendingState, Sequence[int]]
-    #: None if they are too many to be read.
-    sent: Sequence[int] | None
 
     @property
     def rows(self) -> list[PaceRow]:
         """The charts; one without letters is left out."""
-        found = [
-            ("sent", "sent", self.sent or ()),
-            ("succeeded", "succeeded", self.ended[SendingState.SUCCEEDED]),
-            ("failed", "failed again", self.ended[SendingState.FAILED]),
-        ]
-        most = max(max(counts, default=0) for _, _, counts in found)
+        found = (("succeeded", SendingState.SUCCEEDED), ("failed again", SendingState.FAILED))
+        most = max(max(counts) for counts in self.ended.values())
         return [
-            PaceRow(kind=kind, label=label, bins=self._bins(counts), most=most)
-            for kind, label, counts in found
-            if any(counts)
+            PaceRow(kind=state.value, label=label, bins=self._bins(self.ended[state]), most=most)
+            for label, state in found
+            if any(self.ended[state])
         ]
 
     @property
@@ -111,12 +104,7 @@ def pace_of(store: Store, operation: Operation, now: datetime) -> Pace | None:
     if operation.started_at is None or operation.counts.planned < _CHARTED:
         return None
     edges = _edges(operation.started_at, _end(store, operation, now))
-    is_read = operation.counts.planned <= _MOST_READ
-    return Pace(
-        edges=edges,
-        ended=store.sendings.endings_by_time(operation.id, edges),
-        sent=store.sendings.sent_by_time(operation.id, edges) if is_read else None,
-    )
+    return Pace(edges=edges, ended=store.sendings.endings_by_time(operation.id, edges))
 
 
 def _end(store: Store, operation: Operation, now: datetime) -> datetime:
