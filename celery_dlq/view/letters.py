@@ -81,9 +81,8 @@ def named_arguments(letter: DeadLetter, parameters: Sequence[str]) -> list[tuple
     args, kwargs = letter.args or [], letter.kwargs or {}
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         return [("args", letter.args), ("kwargs", letter.kwargs)]
-    unnamed = len(parameters)
-    places = [f"args[{n}]" if n >= unnamed else parameters[n] for n in range(len(args))]
-    return [*zip(places, args, strict=True), *((str(name), kwargs[name]) for name in kwargs)]
+    names = [*parameters, *(f"args[{n}]" for n in range(len(parameters), len(args)))]
+    return [*zip(names, args, strict=False), *((str(name), kwargs[name]) for name in kwargs)]
 
 
 def argument_values(

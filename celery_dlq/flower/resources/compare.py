@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: Arguments of a letter, characters of a value, and lines of a traceback.
-_ARGUMENTS, _VALUE, _LINES = 100, 2_000, 200
+_ARGUMENTS, _VALUE, _LINES = 50, 2_000, 200
 
 #: The most words of a value in which differences are looked for: the time grows with their square.
 _WORDS = 200
@@ -68,12 +68,10 @@ def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[Compared]:
     return [Compared(name=name, values=[table.get(name) for table in tables]) for name in names]
 
 
-def arguments_of(
-    letter: DeadLetter, parameters: Sequence[str], most: int = _ARGUMENTS
-) -> dict[str, str]:
+def arguments_of(letter: DeadLetter, parameters: Sequence[str]) -> dict[str, str]:
     """The arguments by path, with the names of ``parameters``; the items of a list are joined."""
     found: dict[str, list[str]] = {}
-    for path, value in argument_values(letter, parameters, most):
+    for path, value in argument_values(letter, parameters, _ARGUMENTS):
         found.setdefault(path, []).append(value)
     return {path: ", ".join(values) for path, values in found.items()}
 

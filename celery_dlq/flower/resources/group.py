@@ -152,8 +152,8 @@ _LETTERS = 10
 #: The range of the chart unless another one is asked for.
 _USUAL_RANGE = "7d"
 
-#: Letters side by side, and arguments of each.
-_EXAMPLES, _ARGUMENTS = 3, 30
+#: Letters whose arguments are side by side.
+_EXAMPLES = 3
 
 #: Characters of a traceback.
 _TRACEBACK = 16_384
@@ -221,7 +221,7 @@ class GroupView:
     @property
     def compared(self) -> list[Compared]:
         """The arguments of :attr:`examples`, side by side."""
-        tables = [arguments_of(row.letter, self._parameters, _ARGUMENTS) for row in self.examples]
+        tables = [arguments_of(row.letter, self._parameters) for row in self.examples]
         return side_by_side(tables)
 
     @property

@@ -104,6 +104,8 @@ class LetterView:
 
     letter: DeadLetter
     redrives: Sequence[Sending]
+    #: Who began the operation of each redrive; an operation may have been removed.
+    redriven_by: Mapping[str, str]
     changes: Sequence[Change]
     group: Group | None
     #: Acts of operators, newest first.
@@ -267,7 +269,8 @@ class LetterView:
     @property
     def history(self) -> list[Event]:
         """Its history, oldest entry first."""
-        found = [*map(_of_change, self.changes), *map(_of_sending, self.redrives)]
+        found, by = [*map(_of_change, self.changes)], self.redriven_by
+        found += (_of_sending(one, by.get(one.operation, "")) for one in self.redrives)
         found += map(_of_handling, self.handlings)
         # The changes have the diff of an edit, and the handlings their verdicts; the audit row would repeat
         # them.
@@ -410,9 +413,12 @@ async def seen_letter(site: Site, prefix: str, operation_id: str = "") -> Letter
 def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
     letter = lookup.letter_to_show(store, prefix)
     task_id, fingerprint = letter.task_id, letter.fingerprint
+    redrives = store.sendings.of_letter(task_id)
+    operations = map(store.operations.get, {one.operation for one in redrives})
     return LetterView(
         letter=letter,
-        redrives=store.sendings.of_letter(task_id),
+        redrives=redrives,
+        redriven_by={one.id: one.who for one in operations if one},
         changes=store.edits.of_letter(task_id),
         group=store.groups.get(fingerprint, now=times.utc_now()),
         audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
@@ -450,10 +456,11 @@ def _of_act(row: AuditRow) -> Event:
     return Event(at=row.at, title=said, who=row.who, why=row.why, operation=operation)
 
 
-def _of_sending(sending: Sending) -> Event:
+def _of_sending(sending: Sending, who: str) -> Event:
     return Event(
         at=sending.sent_at or sending.ended_at,
-        title=f"redrive {sending.redrive}",
+        who=who,
+        title=f"redrove it (redrive {sending.redrive})",
         why=why_text(sending),
         diff=sending.change,
         state=sending.state.value,

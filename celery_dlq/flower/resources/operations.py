@@ -148,18 +148,6 @@ ACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A part of an operation that waits for another one.
-
-    :param kind: the end of the CSS class of its key: succeeded, failed, sent or left.
-    """
-
-    name: str
-    said: str
-    kind: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class OperationRow:
     """An operation in a list."""
@@ -185,8 +173,9 @@ class OperationRow:
         return charts.stack(self.parts, "Letters")
 
     @property
-    def phases(self) -> list[Phase]:
-        """The canary, and the other letters; empty without a canary."""
+    def phases(self) -> list[tuple[str, str, str]]:
+        """The canary, and the other letters; empty without a canary. Each has a name, how far it has come,
+        and the end of the CSS class of its key."""
         counts, canary = self.operation.counts, self.operation.orders.pacing.canary
         others = counts.planned - canary
         if not canary:
@@ -195,14 +184,14 @@ class OperationRow:
         if has_passed:
             sent = max(0, counts.out - canary)
             kind = "succeeded" if sent >= others else "failed" if is_over else "sent"
-            first = Phase("Canary", f"all {canary:,} succeeded", "succeeded")
-            second = Phase("The others", f"{sent:,} of {others:,} sent", kind)
+            first = ("Canary", f"all {canary:,} succeeded", "succeeded")
+            second = ("The others", f"{sent:,} of {others:,} sent", kind)
         else:
             said = outcome_text(counts) or ("none sent" if is_over else "not sent yet")
             kind = "failed" if is_over or counts.failed or counts.unknown else "sent"
-            first = Phase("Canary", f"{counts.out:,} of {canary:,} sent: {said}", kind)
+            first = ("Canary", f"{counts.out:,} of {canary:,} sent: {said}", kind)
             waits = "not sent" if is_over else "wait for the canary"
-            second = Phase("The others", f"{others:,} {waits}", "left")
+            second = ("The others", f"{others:,} {waits}", "left")
         return [first, second] if others > 0 else [first]
 
     @property

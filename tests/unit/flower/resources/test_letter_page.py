@@ -215,6 +215,16 @@ def test_discard_and_undiscard_are_audited(ann, store):
     assert [row.act for row in store.audit.find().rows] == ["undiscard", "discard"]
 
 
+def test_the_history_says_who_redrove_it(ann, store, operation):
+    store.operations.create(operation("0a", who="bob", wanted=Filter(ids=("77e1",))))
+    begun = store.operations.move("0a", OperationState.RUNNING, who="bob", now=T0)
+    until = T0 + timedelta(days=9)
+    store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
+    store.claims.confirm("0a", "t", {"77e1": ""}, now=T0)
+    [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
+    assert "bob redrove it (redrive 1) sent operation 0a" in " ".join(history.split())
+
+
 def test_the_history_names_each_act_once(ann, app):
     press(ann, "77e1", "discard", why="first time")
     press(ann, "77e1", "undiscard")
