@@ -125,6 +125,17 @@ def test_the_traceback_comes_before_the_rule(ann, store):
     assert "bad currency" in failed[0][1]
 
 
+def test_the_last_lines_of_the_log_follow_the_traceback(ann, store):
+    log = "INFO order 17\nWARNING <script>alert(1)</script>\u202e token=abc-s3cret"
+    store.letters.save([letter("s", traceback=TRACEBACK, log=log)])
+    page = page_of(ann, "s")
+    [(_, text)] = page.find("div", id="dlq-log")
+    assert "INFO order 17\nWARNING <script>alert(1)</script>\\u202e" in text
+    assert "s3cret" not in page.body
+    assert page.body.index("dlq-traceback") < page.body.index("dlq-log")
+    assert page_of(ann, "77e1").find("div", id="dlq-log") == []
+
+
 def test_its_form_has_one_field_for_the_reason(ann):
     page = page_of(ann, "77e1")
     assert len(page.find("input", name="why")) == 1
