@@ -299,7 +299,7 @@ def state(seen: SeenAuto) -> list[Fact]:
     """Its state, who set it, and its next look."""
     status = seen.status
     return [
-        ("State", seen.state.value),
+        ("State", seen.word),
         ("Stopped", seen.stopped),
         ("Set by", status.who),
         ("Because", status.why),

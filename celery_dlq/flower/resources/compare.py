@@ -134,7 +134,7 @@ class ComparePage(Page):
         """Show two letters side by side."""
         ids = list(dict.fromkeys(self.asked("id", "selected").get("id", ())))
         if len(ids) != 2:
-            raise FilterError(f"Two letters can be compared, and {len(ids)} are selected.")
+            raise FilterError(f"Select two letters to compare them, not {len(ids)}.")
 
         def look(store: Store) -> list[DeadLetter]:
             return [lookup.letter_to_show(store, task_id) for task_id in ids]

@@ -80,10 +80,10 @@ def test_letters_of_different_tasks(ann, two):
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
-        ("", 400, "0 are selected"),
-        ("id=one&selected=1", 400, "1 are selected"),
-        ("id=one&id=one", 400, "1 are selected"),
-        ("id=one&id=two&id=77e1", 400, "3 are selected"),
+        ("", 400, "two letters to compare them, not 0."),
+        ("id=one&selected=1", 400, "two letters to compare them, not 1."),
+        ("id=one&id=one", 400, "two letters to compare them, not 1."),
+        ("id=one&id=two&id=77e1", 400, "two letters to compare them, not 3."),
         ("id=one&id=nowhere", 404, "No dead letter has an id"),
         ("id=one&task=charge", 400, "'task' is not a filter"),
     ],
