@@ -52,6 +52,8 @@ class Mark:
     at: datetime
     label: str
     kind: str
+    #: The page that a click on it opens, by a script. The list below the chart has it as a link.
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
     # The wide line reacts to the pointer.
     return (
         f'<g class="dlq-mark dlq-mark-{mark.kind}" data-since="{mark.at.isoformat()}" '
-        f'data-said="{_text(mark.label)}"><title>{short(mark.at)}: {_text(mark.label)}</title>'
+        f'data-said="{_text(mark.label)}" data-address="{_text(mark.address)}">'
+        f"<title>{short(mark.at)}: {_text(mark.label)}</title>"
         f'<path class="dlq-sense-line" {line}></path><path class="dlq-line" {line}></path></g>'
     )
 

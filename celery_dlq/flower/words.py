@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from celery_dlq.codec import dump_json
 from celery_dlq.model.handling import ADDRESSES, by_handler
 from celery_dlq.redact import clip
+from celery_dlq.store.base import Operation
 from celery_dlq.view import times
 from celery_dlq.view.groups import ends_of
 from celery_dlq.view.letters import MEANINGS
@@ -25,7 +26,7 @@ from celery_dlq.view.text import byte_size, counted, first_line, last_part, visi
 __all__ = [
     "MEANINGS", "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "ends_of", "fact",
     "given_orders", "last_part", "letters_said", "line", "lines", "moment", "outcome_text", "query", "rate",
-    "said", "short", "span", "state_word", "value",
+    "said", "short", "span", "state_kind", "state_word", "value",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.
@@ -46,9 +47,20 @@ def moment(when: datetime | None) -> str:
     return "" if when is None else times.utc(when)
 
 
-def short(when: datetime) -> str:
-    """A moment in UTC, without the year and the seconds: ``26 Nov 09:04 UTC``."""
-    return f"{when.astimezone(timezone.utc):%d %b %H:%M} UTC"
+def short(when: datetime, *, seconds: bool = False) -> str:
+    """A moment in UTC, without the year, and without the seconds unless they are asked for: ``26 Nov 09:04
+    UTC``."""
+    clock = "%H:%M:%S" if seconds else "%H:%M"
+    return f"{when.astimezone(timezone.utc):%d %b {clock}} UTC"
+
+
+def state_kind(operation: Operation) -> str:
+    """The end of the CSS class for the state of an operation. One that is done is green only if all of its
+    letters have succeeded."""
+    word, counts = state_word(operation), operation.counts
+    if word != "done" or counts.succeeded == counts.planned:
+        return word
+    return "sent" if counts.sent else "partly"
 
 
 def span(since: datetime, until: datetime) -> str:

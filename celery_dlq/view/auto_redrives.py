@@ -58,6 +58,12 @@ class SeenAuto:
     #: How many open letters it holds.
     held: int
 
+    @property
+    def word(self) -> str:
+        """Its state for people: one in shadow mode sends nothing, so it is not active."""
+        is_shadow = self.state is AutoState.ACTIVE and self.auto.mode == AutoMode.SHADOW
+        return AutoMode.SHADOW.value if is_shadow else self.state.value
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRun:
@@ -293,7 +299,7 @@ def state(seen: SeenAuto) -> list[Fact]:
     """Its state, who set it, and its next look."""
     status = seen.status
     return [
-        ("State", seen.state.value),
+        ("State", seen.word),
         ("Stopped", seen.stopped),
         ("Set by", status.who),
         ("Because", status.why),

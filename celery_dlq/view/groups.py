@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -125,13 +125,16 @@ def standing(group: Group, now: datetime) -> str:
     return " ".join(word.value for word in words)
 
 
-def ends_of(group: Group) -> str:
-    """When a group stops being ignored; empty for a group that is not ignored."""
+def ends_of(group: Group, moment: Callable[[datetime], str] = iso) -> str:
+    """When a group stops being ignored; empty for a group that is not ignored.
+
+    :param moment: a time as text.
+    """
     if group.status is not GroupStatus.IGNORED:
         return ""
     ends = []
     if group.ignored_until is not None:
-        ends.append(f"at {iso(group.ignored_until)}")
+        ends.append(f"at {moment(group.ignored_until)}")
     if group.ignored_rate is not None:
         ends.append(f"at {counted(group.ignored_rate, 'failure')} within an hour")
     if group.ignored_total is not None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
+from celery_dlq.model.terms import leaves
 from celery_dlq.redact import hide_known
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted, visible_lines
@@ -60,6 +63,36 @@ _FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\
 def first_step(reason: Reason) -> str:
     """The step before a letter is sent back; ends with a colon, or is empty."""
     return _FIRST.get(reason, "fix the cause, then: ")
+
+
+def named(path: str, parameters: Sequence[str]) -> str:
+    """The path of an argument, with the name of its parameter in place of its position.
+
+    :param parameters: the names of the task's positional parameters, as far as they are known.
+    """
+    place, dot, rest = path.partition(".")
+    names = dict(zip(map(str, range(len(parameters))), parameters, strict=True))
+    return f"{names.get(place, place)}{dot}{rest}"
+
+
+def named_arguments(letter: DeadLetter, parameters: Sequence[str]) -> list[tuple[str, Any]]:
+    """The arguments of a letter by the names of the task's parameters; one of an unknown parameter by its
+    place."""
+    args, kwargs = letter.args or [], letter.kwargs or {}
+    if not isinstance(args, list) or not isinstance(kwargs, Mapping):
+        return [("args", letter.args), ("kwargs", letter.kwargs)]
+    names = [*parameters, *(f"args[{n}]" for n in range(len(parameters), len(args)))]
+    return [*zip(names, args, strict=False), *((str(name), kwargs[name]) for name in kwargs)]
+
+
+def argument_values(
+    letter: DeadLetter, parameters: Sequence[str], most: int
+) -> list[tuple[str, str]]:
+    """The first values in the arguments of a letter, each after its path, with the names of parameters."""
+    # A keyword argument may have a number as its name.
+    known = parameters[: len(letter.args)] if isinstance(letter.args, list) else ()
+    found = islice(leaves(letter.args, letter.kwargs), most)
+    return [(named(path, known), value) for path, value in found]
 
 
 def has_unread_body(letter: DeadLetter) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, time, timedelta, timezone, tzinfo
 
 #: A hundred years in seconds; every clock and database can add this to the current time.
 LONGEST_S = 36_500 * 86_400.0
@@ -16,6 +16,9 @@ MOST_HOURLY = 1_000_000_000
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*([smh]))?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+#: The days by the number of :meth:`datetime.weekday`.
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 class ScreenClock:
@@ -68,25 +71,39 @@ def parse_moment(text: str, now: datetime) -> datetime:
         ) from error
 
 
-def parse_ahead(text: str, now: datetime) -> datetime:
-    """The moment that ``text`` stands for, in UTC: ``2h`` (after ``now``), or an ISO 8601 date or time, local
-    unless it has an offset.
+def parse_ahead(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """The moment that ``text`` stands for, in UTC: ``2h`` (after ``now``), ``tomorrow`` or ``monday`` (the
+    beginning of that day), or an ISO 8601 date or time without an offset or with one.
 
-    :raises ValueError: the text is neither, is in the past, or is too far ahead.
+    :param zone: the time zone of days, and of times without an offset; None for that of this machine.
+    :raises ValueError: the text is none of these, is in the past, or is too far ahead.
     """
     ahead = _SPAN.fullmatch(text.strip())
     try:
-        moment = now + timedelta(seconds=parse_span(text)) if ahead else _iso(text)
+        moment = now + timedelta(seconds=parse_span(text)) if ahead else _on_a_day(text, now, zone)
     except (OverflowError, OSError, ValueError) as error:
         if ahead:
             raise
         raise ValueError(
-            f"{text!r} is not a time; write 2h, 3d or 1w for a time ahead, "
+            f"{text!r} is not a time; write 2h, 3d or 1w for a time ahead, tomorrow, monday, "
             "or ISO 8601 such as 2026-05-31 or 2026-05-31T08:00:00Z."
         ) from error
     if moment <= now:
         raise ValueError(f"{text!r} is in the past; write 2h, 3d or 1w, or a later time.")
     return moment
+
+
+def _on_a_day(text: str, now: datetime, zone: tzinfo | None) -> datetime:
+    word, today = text.strip().lower(), now.astimezone(zone)
+    if word in _DAYS:
+        # On a Monday, "monday" is the next one.
+        days = (_DAYS.index(word) - today.weekday() - 1) % 7 + 1
+    elif word == "tomorrow":
+        days = 1
+    else:
+        return _iso(text, zone)
+    begin = datetime.combine(today.date() + timedelta(days=days), time(), zone)
+    return begin.astimezone(timezone.utc)
 
 
 def parse_point(text: str) -> datetime:
@@ -102,10 +119,10 @@ def parse_point(text: str) -> datetime:
         ) from error
 
 
-def _iso(text: str) -> datetime:
+def _iso(text: str, zone: tzinfo | None = None) -> datetime:
     # Before Python 3.11, fromisoformat() does not accept Z.
     read = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
-    return read.astimezone(timezone.utc)
+    return (read if read.tzinfo else read.replace(tzinfo=zone)).astimezone(timezone.utc)
 
 
 def parse_span(text: str, *, most_s: float = LONGEST_S) -> float:

@@ -27,7 +27,7 @@ def test_one_is_paused_and_resumed(shop, page, state_of):
     expect(page.locator("#dlq-autos")).to_contain_text("currencies")
     look_at(page, "auto-redrives")
     page.get_by_role("link", name="currencies").first.click()
-    expect(page.locator("#dlq-state")).to_have_text("active")
+    expect(page.locator("#dlq-state")).to_have_text("shadow")
 
     page.get_by_placeholder("Why (for the audit)").fill("deploying")
     page.locator("#dlq-pause").click()
@@ -38,7 +38,7 @@ def test_one_is_paused_and_resumed(shop, page, state_of):
     assert shop.audited("pause").why == "deploying"
 
     page.locator("#dlq-resume").click()
-    expect(page.locator("#dlq-state")).to_have_text("active")
+    expect(page.locator("#dlq-state")).to_have_text("shadow")
     assert state_of("currencies") is AutoState.ACTIVE
     page.locator("#dlq-try").click()
     expect(page.locator("#dlq-summary")).to_contain_text("Nothing was sent or changed.")

@@ -85,6 +85,23 @@ def test_values_local_time_and_ranges(shop, page):
     )
 
 
+def test_letters_since_a_release_are_a_click_on_its_mark_away(shop, page):
+    task_ids = [shop.die("shop.charge", number, currency="EUX") for number in range(2)]
+    page.goto(f"/dead-letters/groups/{shop.letter(task_ids[0]).fingerprint}?range=1h")
+    hover_over(page, ".dlq-mark-release")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator("#dlq-count")).to_contain_text("2 letters match")
+    assert "since=" in page.url
+    page.go_back()
+    page.get_by_role("link", name="letters since then").click()
+    expect(page.locator("#dlq-count")).to_contain_text("2 letters match")
+    page.go_back()
+    page.get_by_role("link", name="Redrive those since release 1.4.2").click()
+    expect(page.get_by_role("heading", name="Redrive 2 letters")).to_be_visible()
+    look_at(page, "redrive-since")
+
+
 def test_parts_that_a_script_replaces_are_in_local_time_too(shop, page):
     shop.die("shop.charge", 1, currency="EUX")
     page.goto("/dead-letters")
@@ -117,6 +134,7 @@ def test_a_groups_page_tells_what_happened(shop, page):
     hover_over(page, "#dlq-trend h2")
     expect(value).to_be_hidden()
     assert page.locator(".dlq-mark-release title").count() == 1
+    page.get_by_text("Owner and note").click()
     page.get_by_label("Note", exact=True).fill("see <b>ticket 17</b>")
     page.locator("#dlq-write").click()
     story = page.locator("#dlq-story li")

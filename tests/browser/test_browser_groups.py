@@ -35,6 +35,8 @@ def test_an_ignored_group_comes_back(shop, page):
     fingerprint = open_group(page, "ship")
     expect_status(page, "new")
     look_at(page, "group")
+    page.get_by_text("Ignore…").click()
+    look_at(page, "group-ignore")
     page.get_by_label("More failures").fill("2")
     page.locator("#dlq-ignore").click()
     expect_status(page, "ignored")
@@ -69,6 +71,50 @@ def test_a_group_is_ignored_from_the_overview_with_the_keyboard(shop, page):
     page.get_by_role("link", name="Audit").click()
     expect(page.locator("#dlq-audit")).to_contain_text("ignore")
     look_at(page, "audit")
+
+
+#: A zone that is never UTC, and has the same name all year; and its midnight in UTC.
+ZONE, MIDNIGHT = "Asia/Tokyo", "T15:00:00+00:00"
+
+
+def test_a_group_is_ignored_until_monday_where_the_reader_is(shop, open_page, flower, logged_in):
+    task_id = shop.die("shop.ship", 1)
+    fingerprint = shop.letter(task_id).fingerprint
+    page = open_page(flower.url, timezone_id=ZONE, **logged_in)
+    page.goto(f"/dead-letters/groups/{fingerprint}")
+    page.get_by_text("Ignore…").click()
+    page.get_by_role("button", name="until Monday").click()
+    expect_status(page, "ignored")
+    until = shop.dlq.group(fingerprint).ignored_until
+    assert until.isoformat().endswith(MIDNIGHT)
+    assert until.weekday() == 6  # in UTC it is Sunday
+    expect(page.locator("#dlq-ends")).to_contain_text("00:00:00 GMT+9")
+    page.goto("/dead-letters/audit")
+    expect(page.locator("#dlq-audit")).to_contain_text("00:00:00 GMT+9")
+
+
+def test_a_time_that_is_not_valid_stays_in_its_field(shop, open_page, flower, logged_in):
+    fingerprint = shop.letter(shop.die("shop.ship", 1)).fingerprint
+    page = open_page(flower.url, timezone_id=ZONE, **logged_in)
+    page.goto(f"/dead-letters/groups/{fingerprint}")
+    page.get_by_text("Ignore…").click()
+    until, problem = page.get_by_label("Until", exact=True), page.locator("#dlq-problem-until")
+    until.fill("yesterdayish")
+    page.get_by_label("More failures").fill("7")
+    page.locator("#dlq-ignore").click()
+    expect(problem).to_contain_text("'yesterdayish' is not a time")
+    expect(until).to_have_value("yesterdayish")
+    expect(until).to_be_focused()
+    expect(page.get_by_label("More failures")).to_have_value("7")
+    look_at(page, "group-ignore-invalid")
+    assert shop.dlq.group(fingerprint).ignored_until is None
+
+    until.fill("")
+    page.locator("input[name=at]").fill("2099-12-01T09:30")
+    page.locator("#dlq-ignore").click()
+    expect_status(page, "ignored")
+    ends = shop.dlq.group(fingerprint).ignored_until
+    assert ends.isoformat() == "2099-12-01T00:30:00+00:00"
 
 
 def press_on(page, name: str) -> None:
@@ -133,9 +179,11 @@ def test_the_next_letter_reopens_a_resolved_group(shop, page):
 def test_a_group_has_an_owner_and_a_note(shop, page):
     shop.die("shop.invoice", 8)
     fingerprint = open_group(page, "invoice")
+    page.get_by_text("Owner and note").click()
     page.get_by_label("Owner", exact=True).fill("bob")
     page.locator("#dlq-assign").click()
     expect(page.locator("#dlq-owner")).to_have_text("bob")
+    page.get_by_text("Owner and note").click()
     page.get_by_label("Note", exact=True).fill("see <b>ticket 17</b>")
     page.locator("#dlq-write").click()
     expect(page.locator("#dlq-note")).to_have_text("see <b>ticket 17</b>")

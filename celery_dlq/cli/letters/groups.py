@@ -148,8 +148,10 @@ def _brief(session: Session, fingerprint: str, form: str) -> str:
 @groups.command("ignore")
 @_named
 @moment_option(
-    "--until", "Ignore for this long (90m, 2h, 3d, 1w), or until this time in ISO 8601.", times.parse_ahead
-)  # fmt: skip
+    "--until",
+    "Ignore for this long (90m, 2h, 3d, 1w), or until this time: tomorrow, monday, or ISO 8601.",
+    times.parse_ahead,
+)
 @click.option(
     "--until-rate", "in_hour", metavar="RATE", callback=read_with(times.parse_hourly),
     help="Ignore until there are this many failures, measured over an hour: 100/h, 5/m.",

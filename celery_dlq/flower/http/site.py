@@ -18,6 +18,7 @@ from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.permission import Forms
 from celery_dlq.model.route import Route, owner_of
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
@@ -184,6 +185,10 @@ class Site:
         # The queue itself may just be made in a thread.
         found: Sequence[AutoRedrive] = Settings.from_app(self.app).auto_redrive
         return found
+
+    def parameters(self, task: str) -> Sequence[str]:
+        """The names of the positional parameters of a task; empty if this Flower does not have its code."""
+        return parameters_of(self.app, task) or ()
 
     def flower_knows(self, task_id: str) -> bool:
         """Whether Flower has a page for a task."""

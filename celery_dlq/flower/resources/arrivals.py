@@ -16,6 +16,7 @@ from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.words import line
 from celery_dlq.model.group import hour_of
 from celery_dlq.store.base import Operation
+from celery_dlq.view import times
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
@@ -90,6 +91,8 @@ class MarkRow:
     #: What happened at that moment.
     event: str
     remark: str = ""
+    #: For a release, the filter for the letters that failed since then; empty for a redrive.
+    since: Sequence[tuple[str, str]] = ()
 
     @property
     def label(self) -> str:
@@ -111,6 +114,8 @@ class Arrivals:
     site: Site
     #: The fingerprint of the group; empty for all letters.
     group: str = ""
+    #: Marks in the list below the chart that are not folded.
+    marks_shown: int = 3
 
     @property
     def bins(self) -> list[charts.Bin]:
@@ -126,7 +131,10 @@ class Arrivals:
     @property
     def chart(self) -> str:
         """The columns and marks."""
-        marks = [charts.Mark(row.at, row.label, row.kind) for row in reversed(self.marks)]
+        marks = [
+            charts.Mark(row.at, row.label, row.kind, self._target(row))
+            for row in reversed(self.marks)
+        ]
         return charts.columns(self.bins, f"Arrivals in the last {self.range.label}", marks)
 
     @property
@@ -177,6 +185,11 @@ class Arrivals:
         return sorted(found, key=lambda row: row.at, reverse=True)
 
     @property
+    def listed(self) -> list[MarkRow]:
+        """The marks as the list below the chart has them: releases first."""
+        return sorted(self.marks, key=lambda row: row.kind != "release")
+
+    @property
     def more(self) -> list[str]:
         """Notes about releases and redrives that are not marked."""
         found = []
@@ -201,18 +214,27 @@ class Arrivals:
                 f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
                 "columns may lack letters."
             )
-        if any(row.kind == "release" for row in self.marks):
-            found.append(
-                "A release counts as first seen with the earliest of its letters that were looked at: the "
-                "first ones of each part of the chart."
-            )
         return found
+
+    @property
+    def about_releases(self) -> str:
+        """How exact the marks of releases are; empty if there are none."""
+        if not any(row.kind == "release" for row in self.marks):
+            return ""
+        return (
+            "A release counts as first seen with the earliest of its letters that were looked at: the first "
+            "ones of each part of the chart."
+        )
+
+    def _target(self, row: MarkRow) -> str:
+        return self.site.links.page("letters", query=row.since) if row.since else row.address
 
     def _release(self, found: FirstSeen) -> MarkRow:
         wanted = {"group": self.group} if self.group else {}
         return MarkRow(
             at=found.at, kind="release", name=f"release {line(found.release, 60)}",
             address=self.site.links.letters(**wanted, release=found.release), event="first seen",
+            since=[*wanted.items(), ("since", times.iso(found.at))],
         )  # fmt: skip
 
     def _operation(self, found: Operation) -> MarkRow:

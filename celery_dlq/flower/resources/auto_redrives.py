@@ -348,7 +348,7 @@ class AutoAct(Page):
     async def post(self, name: str) -> None:
         """Run the act, once per form."""
         act, who = self.act, self.actor
-        why = reason_in(self.sent_for(f"{act} {name}"))
+        why = reason_in(self.sent_for(f"auto {name}"))
         await self.site.act(lambda queue: _move(queue, name, act, who, why))
         page = self.links.page(self.tab, *(() if name == EVERY else (name,)))
         self.see(f"{page}?done={act}")

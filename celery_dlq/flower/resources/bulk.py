@@ -219,7 +219,9 @@ class ManyLettersPage(Page):
             plan=plan,
             seen=self.mark(_act_with_changes(wanted, given)) if is_shown else "",
         )
-        self.page("bulk", view, status)
+        tasks = [*found.by_task]
+        parameters = self.site.parameters(tasks[0]) if len(tasks) == 1 else ()
+        self.page("bulk", view, status, parameters=parameters)
 
     async def _plan(self, found: Reach, given: Given) -> Plan | None:
         """The plan of a redrive, if it was asked for or there are changes to show. It tries the first

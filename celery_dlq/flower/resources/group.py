@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
+from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.flower import charts, words
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import asked
+from celery_dlq.flower.http.problems import Refused, problem_of
+from celery_dlq.flower.http.request import Given, asked, first, sent
 from celery_dlq.flower.http.site import Links, Site
-from celery_dlq.flower.resources.arrivals import Arrivals, Range, arrivals_of, read_range
-from celery_dlq.flower.resources.groups import group_records, what_was_done
+from celery_dlq.flower.resources.arrivals import (
+    Arrivals,
+    MarkRow,
+    Range,
+    arrivals_of,
+    read_range,
+)
+from celery_dlq.flower.resources.compare import Compared, arguments_of, side_by_side
+from celery_dlq.flower.resources.groups import (
+    ACTS,
+    IGNORING,
+    FieldError,
+    group_records,
+    what_was_done,
+)
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.words import Piece, lines, pieces
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts
-from celery_dlq.model.terms import leaves
+from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
-from celery_dlq.view.letters import own_traceback
+from celery_dlq.view.letters import named, own_traceback
 from celery_dlq.view.operations import outcome_text
 from celery_dlq.view.text import counted, percent
 
 if TYPE_CHECKING:
+    from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
 
 #: Events of a group that are shown, and acts that are read for them.
@@ -136,25 +152,11 @@ _LETTERS = 10
 #: The range of the chart unless another one is asked for.
 _USUAL_RANGE = "7d"
 
-#: Letters side by side, and arguments of each.
-_COMPARED, _ARGUMENTS = 3, 30
+#: Letters whose arguments are side by side.
+_EXAMPLES = 3
 
 #: Characters of a traceback.
 _TRACEBACK = 16_384
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """An argument of several letters."""
-
-    path: str
-    #: Its value in each letter; None if the letter does not have it.
-    values: Sequence[str | None]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the letters have different values."""
-        return len(set(self.values)) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +176,25 @@ class GroupView:
     story: Sequence[Event]
     #: The owner of its route.
     route_owner: str
+    #: The names of the task's positional parameters; empty if they are unknown.
+    parameters: Sequence[str] = ()
     #: What an act has done.
     done: str = ""
+    #: The form that was not accepted: its act, its values, and the problem of a field or of the act.
+    act: str = ""
+    given: Given = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    #: The choices of the buttons that ignore the group: value and label.
+    ignoring: Sequence[tuple[str, str]] = IGNORING
+
+    def typed(self, act: str, name: str, default: str = "") -> str:
+        """The value of a field in the form of ``act``."""
+        return first(self.given, name, default) if act == self.act else default
+
+    @property
+    def release(self) -> MarkRow | None:
+        """The newest release in the chart."""
+        return next((row for row in self.arrivals.marks if row.kind == "release"), None)
 
     @property
     def standing(self) -> str:
@@ -197,28 +216,36 @@ class GroupView:
     @property
     def examples(self) -> Sequence[Row]:
         """The newest letters whose arguments are known."""
-        return rows_of(self.sample.with_arguments[:_COMPARED])
+        return rows_of(self.sample.with_arguments[:_EXAMPLES])
 
     @property
     def compared(self) -> list[Compared]:
         """The arguments of :attr:`examples`, side by side."""
-        tables = [_arguments(row.letter) for row in self.examples]
-        paths = dict.fromkeys(path for table in tables for path in table)
-        return [Compared(path=path, values=[table.get(path) for table in tables]) for path in paths]
+        tables = [arguments_of(row.letter, self._parameters) for row in self.examples]
+        return side_by_side(tables)
+
+    @property
+    def _parameters(self) -> Sequence[str]:
+        # Merged groups may have letters of several tasks.
+        tasks = {one.task for one in self.sample.letters}
+        return self.parameters if tasks == {self.group.task} else ()
 
     @property
     def shares(self) -> list[tuple[Share, str, tuple[str, str] | None]]:
         """The values that the newest letters share, each with its chart, and the filter that finds such
         letters; None for an argument without a name."""
         sample = self.sample
-        named = [
+        named_shares = [
+            replace(share, name=named(share.name, self._parameters)) for share in sample.shared
+        ]
+        arguments = [
             (share, None if share.name.isdigit() else ("arg", f"{share.name}={share.value}"))
-            for share in sample.shared
+            for share in named_shares
         ]
         # The page says the task already.
         others = [share for share in sample.found_in if share.value != self.group.task]
         found_in = [(share, (share.name, share.value)) for share in others]
-        return [(share, self._bar(share), wanted) for share, wanted in (*named, *found_in)]
+        return [(share, self._bar(share), wanted) for share, wanted in (*arguments, *found_in)]
 
     def _bar(self, share: Share) -> str:
         whole = len(self.sample.letters)
@@ -256,6 +283,77 @@ class GroupPage(Page):
             self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
         self.page("group", replace(view, done=what_was_done(given)))
+
+
+class DecisionPage(Page):
+    """``POST /dead-letters/groups/<fingerprint>/<act>``"""
+
+    tab = "groups"
+
+    async def get(self, fingerprint: str, _act: str) -> None:
+        """Lead to the group, for a reload of a form that was not accepted."""
+        self.redirect(self.links.group(fingerprint))
+
+    async def post(self, fingerprint: str, act: str) -> None:
+        """Run the act, once per form."""
+        if act not in ACTS:
+            raise Refused(404, f"{clip(act, 40)} is not an act on groups.")
+        given, now = sent(self.request), times.utc_now()
+        try:
+            await self._decide(fingerprint, act, given, now)
+        except (TriageError, UnknownGroup, AmbiguousId) as error:
+            # The form keeps what was typed.
+            name = error.name if isinstance(error, FieldError) else act
+            wanted, problem = read_range({}, _USUAL_RANGE), problem_of(error, 400)
+            view = await self.site.ask(
+                lambda store: look_up(store, self.site, fingerprint, wanted, now)
+            )
+            typed = replace(view, act=act, given=given, problems={name: problem.text})
+            self.page("group", typed, problem.status)
+        else:
+            self.see(self._back(given, fingerprint, act))
+
+    async def _decide(self, fingerprint: str, act: str, given: Given, now: datetime) -> None:
+        meant, who = ACTS[act].read(given, now), self.actor
+        self.take_mark(given, f"{act} {fingerprint}")
+        # By the store's clock, as the times of decisions are.
+        made_at = now - timedelta(seconds=self.site.forms.age_s(first(given, "mark")))
+
+        def carry_out(queue: DeadLetterQueue) -> None:
+            _check_undecided(queue.store, fingerprint, who, made_at, now)
+            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+            queue.move_letters(meant)
+
+        await self.site.act(carry_out)
+
+    def _back(self, given: Given, fingerprint: str, act: str) -> str:
+        """The address of the page with the form: that of the group, or a list with the group's row."""
+        done, back = ("done", act), first(given, "back")
+        if back == "overview":
+            return self.links.page(query=[done])
+        if back == "groups":
+            return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
+        return f"{self.links.group(fingerprint)}?done={act}"
+
+
+def _check_undecided(
+    store: Store, fingerprint: str, who: str, since: datetime, now: datetime
+) -> None:
+    """Check that no other person has decided about the group since a form was made.
+
+    :raises Refused: someone has.
+    """
+    group = store.groups.get(fingerprint, now=now)
+    if group is None or group.status_at is None or group.status_by == who:
+        return
+    # The age of a form is up to a second too much.
+    if group.status_at >= since + timedelta(seconds=1):
+        ago = times.age(group.status_at, now)
+        raise Refused(
+            409,
+            f"{clip(group.status_by, 60)} decided about this group {ago}: it is {group.status.value} now. "
+            "Nothing was changed; look at it again.",
+        )
 
 
 class OneGroup(Api):
@@ -296,12 +394,5 @@ def look_up(store: Store, site: Site, prefix: str, wanted: Range, now: datetime)
         grouping=grouping_of(store, name),
         story=story_of(group, acts, tickets, sample.concerned, site.links),
         route_owner=site.owner_of(group.route),
+        parameters=site.parameters(group.task),
     )
-
-
-def _arguments(letter: DeadLetter) -> dict[str, str]:
-    """The arguments by path; the items of a list are joined."""
-    found: dict[str, list[str]] = {}
-    for path, value in islice(leaves(letter.args, letter.kwargs), _ARGUMENTS):
-        found.setdefault(path, []).append(value)
-    return {path: ", ".join(values) for path, values in found.items()}

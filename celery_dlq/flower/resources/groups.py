@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from datetime import datetime, timezone, tzinfo
+from typing import TYPE_CHECKING, Any, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, TriageError
 from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import (
     NAMES,
     FilterForm,
@@ -24,7 +23,6 @@ from celery_dlq.flower.http.request import (
     limit_of,
     one,
     read_filter,
-    sent,
     sent_json,
     words_of,
 )
@@ -45,7 +43,6 @@ from celery_dlq.model.group import (
     Split,
 )
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with, standing
@@ -54,6 +51,8 @@ from celery_dlq.view.text import counted, short_ids
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,24 +67,48 @@ class Form:
     needed: bool = False
 
 
+class FieldError(TriageError):
+    """The value of one field of a form is not valid."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
 def _ignore(given: Given, now: datetime) -> Ignore:
-    until, rate = first(given, "until").strip(), first(given, "rate").strip()
+    zone = _zone(first(given, "zone"))
+    # A button or the field for words; a picker sends its moment as well, which is empty if it was not used.
+    until = _read(given, "until", lambda text: times.parse_ahead(text, now, zone))
+    at = _read(given, "at", lambda text: times.parse_ahead(text, now, zone))
+    if until and at:
+        raise FieldError("at", "Give one time: in words, or as a date.")
+    return Ignore(
+        until=until or at,
+        rate=_read(given, "rate", times.parse_hourly),
+        count=_read(given, "count", _number),
+    )
+
+
+def _read(given: Given, name: str, read: Callable[[str], T]) -> T | None:
+    text = first(given, name).strip()
     try:
-        return Ignore(
-            until=times.parse_ahead(until, now) if until else None,
-            rate=times.parse_hourly(rate) if rate else None,
-            count=_number(first(given, "count").strip()),
-        )
+        return read(text) if text else None
     except ValueError as error:
-        raise TriageError(str(error)) from error
+        raise FieldError(name, str(error)) from error
 
 
-def _number(text: str) -> int | None:
-    if not text:
-        return None
+def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise TriageError(f"count must be a whole number above zero, not {text[:40]!r}.")
+        raise ValueError(f"count must be a whole number above zero, not {text[:40]!r}.")
     return int(text)
+
+
+def _zone(name: str) -> tzinfo:
+    """The time zone of a browser; UTC if it sends none, or one that this machine does not know."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return timezone.utc
 
 
 #: The forms by the name of the act.
@@ -133,39 +156,6 @@ def what_was_done(given: Given) -> str:
     return form.done if form else ""
 
 
-class DecisionPage(Page):
-    """``POST /dead-letters/groups/<fingerprint>/<act>``"""
-
-    tab = "groups"
-
-    async def post(self, fingerprint: str, act: str) -> None:
-        """Run the act, once per form."""
-        if act not in ACTS:
-            raise Refused(404, f"{clip(act, 40)} is not an act on groups.")
-        given, now, who = sent(self.request), times.utc_now(), self.actor
-        meant = ACTS[act].read(given, now)
-        self.take_mark(given, f"{act} {fingerprint}")
-        # By the store's clock, as the times of decisions are.
-        made_at = now - timedelta(seconds=self.site.forms.age_s(first(given, "mark")))
-
-        def carry_out(queue: DeadLetterQueue) -> None:
-            _check_undecided(queue.store, fingerprint, who, made_at, now)
-            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
-            queue.move_letters(meant)
-
-        await self.site.act(carry_out)
-        self.see(self._back(given, fingerprint, act))
-
-    def _back(self, given: Given, fingerprint: str, act: str) -> str:
-        """The address of the page with the form: that of the group, or a list with the group's row."""
-        done, back = ("done", act), first(given, "back")
-        if back == "overview":
-            return self.links.page(query=[done])
-        if back == "groups":
-            return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
-        return f"{self.links.group(fingerprint)}?done={act}"
-
-
 class Decision(Api):
     """``POST /api/dead-letters/groups/{fingerprint}/<act>`` with a JSON object of the act's fields."""
 
@@ -183,26 +173,6 @@ class Decision(Api):
 
         [changed] = await self.site.act(carry_out)
         self.reply(changed)
-
-
-def _check_undecided(
-    store: Store, fingerprint: str, who: str, since: datetime, now: datetime
-) -> None:
-    """Check that no other person has decided about the group since a form was made.
-
-    :raises Refused: someone has.
-    """
-    group = store.groups.get(fingerprint, now=now)
-    if group is None or group.status_at is None or group.status_by == who:
-        return
-    # The age of a form is up to a second too much.
-    if group.status_at >= since + timedelta(seconds=1):
-        ago = times.age(group.status_at, now)
-        raise Refused(
-            409,
-            f"{clip(group.status_by, 60)} decided about this group {ago}: it is {group.status.value} now. "
-            "Nothing was changed; look at it again.",
-        )
 
 
 def group_records(
@@ -241,8 +211,13 @@ _LIMIT = 50
 _OTHERS = ("status", "mark", "owner", "after")
 _OF_PAGE = (*_OTHERS, "done")
 
-#: How long a row offers to ignore a group, as the form of its page reads it.
-IGNORING = (("1d", "for a day"), ("7d", "for a week"), ("", "until it is reopened"))
+#: How long a button offers to ignore a group, as the form of its page reads it.
+IGNORING = (
+    ("tomorrow", "until tomorrow"),
+    ("monday", "until Monday"),
+    ("7d", "for a week"),
+    ("", "until it is reopened"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import UnknownLetter
+from celery_dlq.errors import FilterError, UnknownLetter
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import asked, first, to_pairs
+from celery_dlq.flower.http.request import Given, asked, first, to_pairs
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.letter_acts import has_been_redriven_often
-from celery_dlq.flower.words import Piece, lines, pieces
+from celery_dlq.flower.resources.letter_acts import (
+    DISCARDABLE,
+    check_some,
+    discard,
+    has_been_redriven_often,
+    only,
+    redrive_one,
+)
+from celery_dlq.flower.words import Piece, lines, moment, pieces
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
@@ -28,16 +35,19 @@ from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import auto_redrives as facts
 from celery_dlq.view import lookup, records, times
+from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
     HANDLINGS_SHOWN,
     first_step,
     has_unread_body,
+    named_arguments,
     said_of,
     shown_body,
 )
 from celery_dlq.view.operations import why_text
 
 if TYPE_CHECKING:
+    from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
 
 #: The message after each act.
@@ -49,6 +59,14 @@ _DONE = {
     "redriven": "A worker will send the letter within seconds.",
     "edited-redriven": "The message was changed. A worker will send it within seconds.",
 }
+
+#: Acts on one letter: as the address of its page has them when they are done, and in words.
+_ACTS_DONE = {
+    "discard": ("discarded", "discarded"),
+    "undiscard": ("undiscarded", "reopened"),
+    "unpark": ("unparked", "run now"),
+}
+
 
 #: The acts after which the page follows a redrive.
 _REDRIVEN = ("redriven", "edited-redriven")
@@ -71,6 +89,7 @@ class Event:
 
     at: datetime | None
     title: str
+    #: The subject of :attr:`title`; empty if it has none.
     who: str = ""
     why: str = ""
     #: A change of the message, as a diff.
@@ -85,6 +104,8 @@ class LetterView:
 
     letter: DeadLetter
     redrives: Sequence[Sending]
+    #: Who began the operation of each redrive; an operation may have been removed.
+    redriven_by: Mapping[str, str]
     changes: Sequence[Change]
     group: Group | None
     #: Acts of operators, newest first.
@@ -110,6 +131,10 @@ class LetterView:
     route_owner: str = ""
     #: How many values of its arguments are kept for searches.
     values_kept: int = 0
+    #: The names of the task's positional parameters; empty if they are unknown.
+    parameters: Sequence[str] = ()
+    #: Why a form was not accepted.
+    problem: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -184,6 +209,11 @@ class LetterView:
         return shown_body(self.letter.envelope.body) if has_unread_body(self.letter) else None
 
     @property
+    def arguments(self) -> list[tuple[str, Any]]:
+        """Its arguments, by the names of the task's parameters."""
+        return named_arguments(self.letter, self.parameters)
+
+    @property
     def values(self) -> list[str]:
         """The first values of its arguments, if they are kept for searches."""
         shown = min(self.values_kept, _VALUES_SHOWN)
@@ -239,7 +269,8 @@ class LetterView:
     @property
     def history(self) -> list[Event]:
         """Its history, oldest entry first."""
-        found = [*map(_of_change, self.changes), *map(_of_sending, self.redrives)]
+        found, by = [*map(_of_change, self.changes)], self.redriven_by
+        found += (_of_sending(one, by.get(one.operation, "")) for one in self.redrives)
         found += map(_of_handling, self.handlings)
         # The changes have the diff of an edit, and the handlings their verdicts; the audit row would repeat
         # them.
@@ -278,16 +309,59 @@ class LetterPage(Page):
         if letter.task_id != prefix:
             self.redirect(self.links.letter(letter.task_id))
             return
-        holder = "" if seen.hold is None else seen.hold.name
-        view = replace(
-            seen,
-            in_flower=self.site.flower_knows(letter.task_id),
-            act=first(given, "done"),
-            operation=operation,
-            holder=holder if holder in {auto.name for auto in self.site.auto_redrives} else "",
-            values_kept=self.site.search_values,
-        )
+        view = replace(_shown(self.site, seen), act=first(given, "done"), operation=operation)
         self.page("letter", view)
+
+
+def _shown(site: Site, seen: LetterView) -> LetterView:
+    """``seen`` with what Flower knows of the letter."""
+    letter, holder = seen.letter, "" if seen.hold is None else seen.hold.name
+    return replace(
+        seen,
+        in_flower=site.flower_knows(letter.task_id),
+        holder=holder if holder in {auto.name for auto in site.auto_redrives} else "",
+        values_kept=site.search_values,
+        parameters=site.parameters(letter.task),
+    )
+
+
+class LetterAct(Page):
+    """``POST /dead-letters/letters/<id>/<act>``"""
+
+    async def get(self, task_id: str) -> None:
+        """Lead to the letter, for a reload of a form that was not accepted."""
+        self.redirect(self.links.letter(task_id))
+
+    async def post(self, task_id: str) -> None:
+        """Run the act, once per form."""
+        # One form has the buttons of all acts.
+        act, given, who = self.act, self.sent_for(f"letter {task_id}"), self.actor
+        try:
+            done = await self.site.act(lambda queue: _carry_out(queue, act, task_id, given, who))
+        except FilterError as error:
+            seen = await seen_letter(self.site, task_id)
+            self.page("letter", replace(_shown(self.site, seen), problem=str(error)), 400)
+        else:
+            self.see(f"{self.links.letter(task_id)}?{done}")
+
+
+def _carry_out(queue: DeadLetterQueue, act: str, task_id: str, given: Given, who: str) -> str:
+    """Make the change, in a thread; returns the query string for the letter's page.
+
+    :raises OperationError: the state of the letter does not allow it.
+    """
+    if act == "redrive":
+        return f"done=redriven&operation={redrive_one(queue, task_id, given, who).id}"
+    if act == "discard":
+        number = discard(queue, only(task_id, *DISCARDABLE), given, who)
+    elif act == "undiscard":
+        wanted = only(task_id, State.DISCARDED)
+        number = queue.store.closing.undiscard(wanted, who=who, now=times.utc_now())
+    else:
+        number = queue.unpark(only(task_id, State.PARKED), who=who)
+    done, said = _ACTS_DONE[act]
+    check_some(number, task_id, said)
+    return f"done={done}"
 
 
 class OneLetter(Api):
@@ -339,9 +413,12 @@ async def seen_letter(site: Site, prefix: str, operation_id: str = "") -> Letter
 def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
     letter = lookup.letter_to_show(store, prefix)
     task_id, fingerprint = letter.task_id, letter.fingerprint
+    redrives = store.sendings.of_letter(task_id)
+    operations = map(store.operations.get, {one.operation for one in redrives})
     return LetterView(
         letter=letter,
-        redrives=store.sendings.of_letter(task_id),
+        redrives=redrives,
+        redriven_by={one.id: one.who for one in operations if one},
         changes=store.edits.of_letter(task_id),
         group=store.groups.get(fingerprint, now=times.utc_now()),
         audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
@@ -353,14 +430,16 @@ def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
 
 
 def _of_change(change: Change) -> Event:
-    return Event(at=change.at, title=f"changed by {change.how}", who=change.who, diff=change.diff)
+    by = "" if change.how == "edit" else f" by {change.how}"
+    return Event(at=change.at, title=f"changed the message{by}", who=change.who, diff=change.diff)
 
 
 def _of_handling(handling: Handling) -> Event:
     """A handling. A change that it made is an entry of its own."""
     return Event(
         at=handling.ended_at or handling.started_at or handling.queued_at,
-        title=" ".join(filter(None, (by_handler(handling.handler), handling.verdict))),
+        who=by_handler(handling.handler),
+        title=handling.verdict,
         why=said_of(handling.detail, handling.error),
         state=handling.state.value,
         operation=handling.operation,
@@ -373,13 +452,15 @@ def _is_verdict(row: AuditRow, handlers: Collection[str]) -> bool:
 
 def _of_act(row: AuditRow) -> Event:
     operation = str(row.detail.get("operation") or "")
-    return Event(at=row.at, title=row.act, who=row.who, why=row.why, operation=operation)
+    said = sentence(row, moment)
+    return Event(at=row.at, title=said, who=row.who, why=row.why, operation=operation)
 
 
-def _of_sending(sending: Sending) -> Event:
+def _of_sending(sending: Sending, who: str) -> Event:
     return Event(
         at=sending.sent_at or sending.ended_at,
-        title=f"redrive {sending.redrive}",
+        who=who,
+        title=f"redrove it (redrive {sending.redrive})",
         why=why_text(sending),
         diff=sending.change,
         state=sending.state.value,

@@ -1,5 +1,4 @@
-"""Acts on letters, for pages and for the REST API, and the buttons of a letter's page. A redrive is left to a
-worker."""
+"""Acts on letters, for pages and for the REST API. A redrive is left to a worker."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import Given, Take, choice, first, one, reason_in
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
@@ -43,14 +41,7 @@ MOST_SET, SET_LIMIT = 20, 2_000
 _BEGINS_JSON = ("{", "[", '"')
 
 #: The states from which letters can be discarded; the first by default, the others only on request.
-_DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
-
-#: Acts on one letter: as the address of its page has them when they are done, and in words.
-_DONE = {
-    "discard": ("discarded", "discarded"),
-    "undiscard": ("undiscarded", "reopened"),
-    "unpark": ("unparked", "run now"),
-}
+DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +77,7 @@ def discardable(wanted: Filter) -> Filter:
 
     :raises FilterError: it names only other states.
     """
-    states = wanted.states & set(_DISCARDABLE)
+    states = wanted.states & set(DISCARDABLE)
     if wanted.states and not states:
         named = ", ".join(sorted(state.value for state in wanted.states))
         raise FilterError(
@@ -308,32 +299,3 @@ ACTS = {
         done="deleted",
     ),
 }
-
-
-class LetterAct(Page):
-    """``POST /dead-letters/letters/<id>/<act>``"""
-
-    async def post(self, task_id: str) -> None:
-        """Run the act, once per form."""
-        act, given, who = self.act, self.sent_for(f"{self.act} {task_id}"), self.actor
-        done = await self.site.act(lambda queue: _carry_out(queue, act, task_id, given, who))
-        self.see(f"{self.links.letter(task_id)}?{done}")
-
-
-def _carry_out(queue: DeadLetterQueue, act: str, task_id: str, given: Given, who: str) -> str:
-    """Make the change, in a thread; returns the query string for the letter's page.
-
-    :raises OperationError: the state of the letter does not allow it.
-    """
-    if act == "redrive":
-        return f"done=redriven&operation={redrive_one(queue, task_id, given, who).id}"
-    if act == "discard":
-        number = discard(queue, only(task_id, *_DISCARDABLE), given, who)
-    elif act == "undiscard":
-        wanted = only(task_id, State.DISCARDED)
-        number = queue.store.closing.undiscard(wanted, who=who, now=times.utc_now())
-    else:
-        number = queue.unpark(only(task_id, State.PARKED), who=who)
-    done, said = _DONE[act]
-    check_some(number, task_id, said)
-    return f"done={done}"

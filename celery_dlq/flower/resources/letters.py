@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -35,12 +34,12 @@ from celery_dlq.flower.http.request import (
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.model.terms import leaves
 from celery_dlq.redact import LONGEST, Redactor, clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.store.saved_filters import SavedFilter
 from celery_dlq.view import records, times
+from celery_dlq.view.letters import argument_values
 from celery_dlq.view.lookup import is_secret
 from celery_dlq.view.text import counted, short_ids
 
@@ -227,14 +226,15 @@ class Row:
     attempts: int
     #: Set if no automatic redrive sends it again.
     held: HeldLetter | None = None
+    #: The names of the task's positional parameters; empty if they are unknown.
+    parameters: Sequence[str] = ()
 
     @property
     def arguments(self) -> str:
         """The first arguments of its call, each as filters name it; empty if they are unknown."""
-        found = islice(leaves(self.letter.args, self.letter.kwargs), _ARGUMENTS)
         return ", ".join(
             clip(value if path.isdigit() else f"{path}={value}", _ARGUMENT_WIDTH)
-            for path, value in found
+            for path, value in argument_values(self.letter, self.parameters, _ARGUMENTS)
         )
 
 
@@ -358,7 +358,7 @@ class LettersPage(Page):
         count = len(page.letters) if whole else await self._count(given, wanted)
         fields = fields_of(given)
         saved = await self.site.recall(("saved filters",), lambda store: store.saved_filters.read())
-        rows = rows_of([*page.letters, *page.further], held)
+        rows = rows_of([*page.letters, *page.further], held, self.site.parameters)
         return LettersView(
             given=given,
             rows=rows[: len(page.letters)],
@@ -437,11 +437,14 @@ def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
 
 
 def rows_of(
-    letters: Sequence[DeadLetter], held: Mapping[str, HeldLetter] | None = None
+    letters: Sequence[DeadLetter],
+    held: Mapping[str, HeldLetter] | None = None,
+    parameters: Callable[[str], Sequence[str]] = lambda _task: (),
 ) -> list[Row]:
     """Letters as rows of a list.
 
     :param held: those of them that are held, by their task ids.
+    :param parameters: the names of a task's positional parameters.
     """
     shorts = short_ids([letter.task_id for letter in letters])
     return [
@@ -450,6 +453,7 @@ def rows_of(
             short_id=short,
             attempts=records.attempts_of(letter),
             held=(held or {}).get(letter.task_id),
+            parameters=parameters(letter.task),
         )
         for short, letter in zip(shorts, letters, strict=True)
     ]

@@ -17,9 +17,10 @@ from celery_dlq.hiding import hide_operation
 from celery_dlq.model.operation import ENDED, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
+from celery_dlq.redrive.pacing import canary_succeeded
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, records, times
-from celery_dlq.view.operations import TROUBLED, why_text
+from celery_dlq.view.operations import TROUBLED, outcome_text, why_text
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 #: Columns of a chart, and the shortest time of one.
 _COLUMNS, _SHORTEST = 40, timedelta(seconds=1)
 
-#: The most letters of an operation whose times of sending are read; no index has them.
-_MOST_READ = 20_000
+#: The fewest letters of an operation with charts; the bar of the progress says all about fewer.
+_CHARTED = 100
+
+#: A chart of a shorter time has seconds under it.
+_BY_SECOND = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +69,16 @@ class Pace:
     #: The beginning of each column, and the end of the last one.
     edges: Sequence[datetime]
     ended: Mapping[SendingState, Sequence[int]]
-    #: None if they are too many to be read.
-    sent: Sequence[int] | None
 
     @property
     def rows(self) -> list[PaceRow]:
-        """The charts."""
-        found = [
-            ("succeeded", "succeeded", self.ended[SendingState.SUCCEEDED]),
-            ("failed", "failed again", self.ended[SendingState.FAILED]),
-        ]
-        if self.sent is not None:
-            found = [("sent", "sent", self.sent), *found]
-        most = max(max(counts) for _, _, counts in found)
+        """The charts; one without letters is left out."""
+        found = (("succeeded", SendingState.SUCCEEDED), ("failed again", SendingState.FAILED))
+        most = max(max(counts) for counts in self.ended.values())
         return [
-            PaceRow(kind=kind, label=label, bins=self._bins(counts), most=most)
-            for kind, label, counts in found
+            PaceRow(kind=state.value, label=label, bins=self._bins(self.ended[state]), most=most)
+            for label, state in found
+            if any(self.ended[state])
         ]
 
     @property
@@ -88,25 +86,25 @@ class Pace:
         """The moments under the charts."""
         return [self.edges[0], self.edges[-1]]
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the moments need seconds."""
+        return self.edges[-1] - self.edges[0] < _BY_SECOND
+
     def _bins(self, counts: Sequence[int]) -> list[charts.Bin]:
         spans = pairwise(self.edges)
         return [charts.Bin(*span, count) for span, count in zip(spans, counts, strict=True)]
 
 
 def pace_of(store: Store, operation: Operation, now: datetime) -> Pace | None:
-    """Read how an operation went; None before it has begun.
+    """Read how an operation went; None before it has begun, and of few letters.
 
     :param now: by the store's clock.
     """
-    if operation.started_at is None:
+    if operation.started_at is None or operation.counts.planned < _CHARTED:
         return None
     edges = _edges(operation.started_at, _end(store, operation, now))
-    is_read = operation.counts.planned <= _MOST_READ
-    return Pace(
-        edges=edges,
-        ended=store.sendings.endings_by_time(operation.id, edges),
-        sent=store.sendings.sent_by_time(operation.id, edges) if is_read else None,
-    )
+    return Pace(edges=edges, ended=store.sendings.endings_by_time(operation.id, edges))
 
 
 def _end(store: Store, operation: Operation, now: datetime) -> datetime:
@@ -132,8 +130,8 @@ _OPERATIONS = 50
 #: Seconds for which the progress is cached.
 FRESH_S = 2.0
 
-#: Letters per page.
-_LETTERS = 50
+#: Letters per page: two or three screens of a phone.
+_LETTERS = 20
 
 #: The acts that each state allows.
 _ALLOWED: Mapping[OperationState, tuple[str, ...]] = {
@@ -173,6 +171,28 @@ class OperationRow:
     def chart(self) -> str:
         """The progress, as a chart."""
         return charts.stack(self.parts, "Letters")
+
+    @property
+    def phases(self) -> list[tuple[str, str, str]]:
+        """The canary, and the other letters; empty without a canary. Each has a name, how far it has come,
+        and the end of the CSS class of its key."""
+        counts, canary = self.operation.counts, self.operation.orders.pacing.canary
+        others = counts.planned - canary
+        if not canary:
+            return []
+        has_passed, is_over = canary_succeeded(canary, counts), self.operation.state in ENDED
+        if has_passed:
+            sent = max(0, counts.out - canary)
+            kind = "succeeded" if sent >= others else "failed" if is_over else "sent"
+            first = ("Canary", f"all {canary:,} succeeded", "succeeded")
+            second = ("The others", f"{sent:,} of {others:,} sent", kind)
+        else:
+            said = outcome_text(counts) or ("none sent" if is_over else "not sent yet")
+            kind = "failed" if is_over or counts.failed or counts.unknown else "sent"
+            first = ("Canary", f"{counts.out:,} of {canary:,} sent: {said}", kind)
+            waits = "not sent" if is_over else "wait for the canary"
+            second = ("The others", f"{others:,} {waits}", "left")
+        return [first, second] if others > 0 else [first]
 
     @property
     def is_live(self) -> bool:
@@ -318,7 +338,7 @@ class OperationAct(Page):
         """Run the act, once per form."""
         if act not in ACTS:
             raise Refused(404, f"{clip(act, 40)} is not an act on operations.")
-        why, who = reason_in(self.sent_for(f"{act} {operation_id}")), self.actor
+        why, who = reason_in(self.sent_for(f"operation {operation_id}")), self.actor
         await self.site.act(lambda queue: _move(queue, operation_id, act, who, why))
         self.see(f"{self.links.operation(operation_id)}?done={act}")
 

@@ -39,6 +39,18 @@
     });
   });
 
+  // A button that needs a reason, or a whole form, is enabled once it has them. Without this, the server refuses.
+  function gate() {
+    document.querySelectorAll("[data-needs]").forEach(function (button) {
+      button.disabled = !document.getElementById(button.dataset.needs).value.trim();
+    });
+    document.querySelectorAll("form.dlq-bulk").forEach(function (form) {
+      form.querySelector("#dlq-confirm").disabled = !form.checkValidity();
+    });
+  }
+  ["input", "change", "pageshow"].forEach(function (name) { window.addEventListener(name, gate); });
+  gate();
+
   // Refresh the progress while the page is visible.
   function refresh() {
     var first = document.querySelector(".dlq-live[data-refresh]");
@@ -49,10 +61,12 @@
       read(window.location.href).then(function (page) {
         document.querySelectorAll(".dlq-live").forEach(function (live) {
           var next = page.getElementById(live.id);
-          // Do not replace a part with the focus on a button, or with text in a field.
+          // Do not replace a part with the focus on a button, with text in a field, or with something unfolded.
           var written = [].some.call(live.querySelectorAll("input.form-control"), function (field) { return field.value; });
-          if (next && !written && !live.contains(document.activeElement)) { live.replaceWith(next); }
+          var busy = written || live.querySelector("details[open]") || live.contains(document.activeElement);
+          if (next && !busy) { live.replaceWith(next); }
         });
+        gate();
       }).catch(function () { /* the next refresh may succeed */ }).then(refresh);
     }, seconds * 1000);
   }

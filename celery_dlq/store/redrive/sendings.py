@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -176,17 +175,6 @@ class Sendings(StoreRole):
         for state, place, count in connection.execute(union_all(*parts)) if parts else ():
             found[SendingState(state)][place] = count
         return found
-
-    @reads
-    def sent_by_time(
-        self, connection: Connection, operation_id: str, bounds: Sequence[datetime]
-    ) -> Sequence[int]:
-        """How many letters of an operation were sent in each span of time, as in :meth:`endings_by_time`.
-        Reads each of its sendings."""
-        of_it = select(_SENT_AT).where(sending.c.operation == operation_id, _WAS_SENT)
-        moments = sorted(connection.execute(of_it).scalars())
-        places = [bisect_left(moments, bound) for bound in bounds]
-        return [until - since for since, until in pairwise(places)]
 
     @reads
     def past(self, connection: Connection, since: datetime, *, limit: int) -> list[PastRedrive]:

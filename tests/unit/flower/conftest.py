@@ -185,10 +185,11 @@ class Answer:
         return [(tag, *sorted(found)) for tag, found, _ in self.elements]
 
     def form(self, action):
-        """The named values of the form with this ``action``."""
-        after = self.body.partition(f'action="{action}"')[2].partition("</form>")[0]
-        assert after, f"no form leads to {action}"
-        fields = [found for tag, found, _ in _Reader(after).elements if tag == "input"]
+        """The named values of the form with this ``action``, which may be that of one of its buttons."""
+        before, found, after = self.body.partition(f'action="{action}"')
+        assert found, f"no form leads to {action}"
+        form = before[before.rindex("<form") :] + found + after.partition("</form>")[0]
+        fields = [found for tag, found, _ in _Reader(form).elements if tag == "input"]
         return [
             (found["name"], found.get("value", ""))
             for found in fields

@@ -1,5 +1,6 @@
 import contextlib
 from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -183,7 +184,28 @@ def test_moments_ahead(text, expected):
     assert times.parse_ahead(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0h", "2020-01-01", "tomorrow", "99999999999w"])
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("tomorrow", "UTC", "2026-11-22T00:00:00+00:00"),
+        (" Monday ", "UTC", "2026-11-23T00:00:00+00:00"),
+        ("saturday", "UTC", "2026-11-28T00:00:00+00:00"),
+        ("sunday", "UTC", "2026-11-22T00:00:00+00:00"),
+        ("monday", "Europe/Berlin", "2026-11-22T23:00:00+00:00"),
+        # In Auckland it is Sunday already.
+        ("tomorrow", "Pacific/Auckland", "2026-11-22T11:00:00+00:00"),
+        ("2026-12-01T09:30", "Asia/Tokyo", "2026-12-01T00:30:00+00:00"),
+        ("2026-12-01T09:30Z", "Asia/Tokyo", "2026-12-01T09:30:00+00:00"),
+        # The clocks go forward on the day before.
+        ("2027-03-29", "Europe/Berlin", "2027-03-28T22:00:00+00:00"),
+    ],
+)
+def test_days_and_times_ahead_in_a_zone(text, zone, expected):
+    saturday = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
+    assert times.parse_ahead(text, saturday, ZoneInfo(zone)).isoformat() == expected
+
+
+@pytest.mark.parametrize("text", ["", "0h", "2020-01-01", "someday", "99999999999w"])
 def test_an_invalid_moment_ahead(text):
     with pytest.raises(ValueError, match=r"write|in the past"):
         times.parse_ahead(text, NOW)
@@ -192,7 +214,8 @@ def test_an_invalid_moment_ahead(text):
 @pytest.mark.parametrize("text", ["", "yesterday", "2", "0001-01-01T00:00+14:00"])
 def test_what_is_no_moment_ahead_is_refused_with_examples_of_times_ahead(text):
     with pytest.raises(
-        ValueError, match=r"is not a time; write 2h, 3d or 1w for a time ahead, or ISO"
+        ValueError,
+        match=r"is not a time; write 2h, 3d or 1w for a time ahead, tomorrow, monday, or ISO",
     ):
         times.parse_ahead(text, NOW)
 

@@ -115,6 +115,34 @@ class TestMarks:
         link, _ = page.find("a", href=f"/dead-letters/letters?{wanted}")[0]
         assert "1 letter matches" in ann.get(link["href"]).text
 
+    @PAGES
+    def test_letters_since_a_release_are_one_click_away(self, ann, path, place, letters):
+        page = ann.get(f"{path}?range=24h")
+        wanted = "since=2026-11-21T12%3A40%3A00%2B00%3A00"
+        wanted = f"group={CHARGE}&{wanted}" if path == GROUP else wanted
+        address = f"/dead-letters/letters?{wanted}"
+        assert "1 letter matches" in ann.get(page.find("a", href=address)[0][0]["href"]).text
+        [newest] = [found for found, _ in page.find("g", **{"data-address": address})]
+        assert newest["class"] == "dlq-mark dlq-mark-release"
+        [*_, (redrive, _)] = page.find("a", href=f"/dead-letters/redrive?{wanted}")
+        assert "Redrive 1 letter" in ann.get(redrive["href"]).text
+
+    def test_a_group_offers_its_letters_since_the_newest_release(self, ann):
+        [(found, text)] = ann.get(GROUP).find("a", id="dlq-redrive-since")
+        assert text == "Redrive those since release 1.5.0"
+        assert "Redrive 1 letter" in ann.get(found["href"]).text
+
+    def test_redrives_do_not_fold_a_release(self, ann, store):
+        for number in range(5):
+            store.operations.create(operation(f"0{number}", created_at=NOW))
+        listed = [
+            text
+            for _, text in ann.get(OVERVIEW).find("li")
+            if "first seen" in text or "begun" in text
+        ]
+        assert ["release" in text for text in listed] == [True] * 3 + [False] * 5
+        assert "5 more" in said(ann.get(OVERVIEW), "dlq-arrivals")
+
     def test_a_release_of_another_group_is_not_marked_for_this_one(self, ann, store):
         store.letters.save([failed("other", 41, release="2.0", fingerprint="ffff")])
         assert "release 2.0 first seen" in said(ann.get(OVERVIEW), "dlq-arrivals")

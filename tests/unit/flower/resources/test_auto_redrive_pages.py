@@ -173,12 +173,20 @@ class TestPage:
         assert "Resume it first." in answer.text
         assert "hunter2" not in answer.body
 
-    def test_a_form_is_accepted_once_and_for_its_own_act(self, shop, ann, store):
+    def test_one_in_shadow_mode_is_not_active(self, shop, ann):
+        [(found, word)] = ann.get(f"{AUTOS}/trial").find("span", id="dlq-state")
+        assert (found["class"], word) == ("dlq-state dlq-state-shadow", "shadow")
+        assert ann.get(AUTOS).find("span", class_="dlq-state dlq-state-shadow")
+        [(_, word)] = ann.get(PAGE).find("span", id="dlq-state")
+        assert word == "active"
+
+    def test_a_form_is_accepted_once_and_for_its_own_automatic_redrive(self, shop, ann, store):
         form = ann.get(PAGE).form(f"{PAGE}/pause")
+        assert len(ann.get(PAGE).find("input", name="why")) == 1
         assert ann.post(f"{AUTOS}/trial/pause", form).status == 409
-        assert ann.post(f"{PAGE}/resume", form).status == 409
         assert ann.post(f"{PAGE}/pause", form).status == 303
         assert ann.post(f"{PAGE}/pause", form).status == 409
+        assert ann.post(f"{PAGE}/resume", form).status == 409
         assert list(store.auto_redrives.statuses()) == ["charges"]
 
     def test_without_a_token_nothing_is_changed(self, shop, ann, store):

@@ -336,7 +336,48 @@ class TestActs:
         answer = ann.post(action, [*form, *fields.items()])
         assert (answer.status, said in answer.text) == (400, True)
         assert charge().status is GroupStatus.OPEN
+        # The same page, with what was typed, and the error beside the field or above the form.
+        [(name, typed)] = fields.items()
+        [(field, _)] = [one for one in answer.find("input", name=name) if "value" in one[0]]
+        assert field["value"] == typed
+        assert answer.find("details", id="dlq-ignoring")[0][0].keys() >= {"open"}
+        [(alert, _)] = answer.find("p", role="alert")
+        is_beside = field.get("aria-describedby") == alert["id"]
+        assert is_beside or (name, typed, alert["id"]) == ("count", "0", "dlq-problem")
         assert ann.post(action, form).status == 303
+
+    def test_a_day_begins_in_the_zone_of_the_reader(self, ann, charge):
+        # NOW is a Saturday.
+        act(ann, "ignore", until="Monday", zone="America/New_York")
+        assert charge().ignored_until.isoformat() == "2026-11-23T05:00:00+00:00"
+        act(ann, "ignore", until="tomorrow", zone="no/such/zone")
+        assert charge().ignored_until.isoformat() == "2026-11-22T00:00:00+00:00"
+
+    def test_a_picked_time_is_in_the_zone_of_the_reader(self, ann, charge):
+        act(ann, "ignore", at="2026-12-01T09:30", zone="Asia/Tokyo")
+        assert charge().ignored_until.isoformat() == "2026-12-01T00:30:00+00:00"
+        said = ann.get(PAGE).find("dd", id="dlq-ends")[0][1]
+        assert said == "at 2026-12-01 00:30:00 UTC"
+
+    def test_two_times_are_one_too_many(self, ann, charge):
+        answer = act(ann, "ignore", at="2026-12-01T09:30", until="3d")
+        assert answer.status == 400
+        assert "Give one time" in answer.find("p", id="dlq-problem-at")[0][1]
+        assert charge().status is GroupStatus.OPEN
+
+    @pytest.mark.parametrize("zone", ["../../etc/passwd", "\x00", "x" * 9_000, "/", "Europe"])
+    def test_a_hostile_zone_is_utc(self, ann, charge, zone):
+        assert act(ann, "ignore", until="monday", zone=zone).status == 303
+        assert charge().ignored_until.isoformat() == "2026-11-23T00:00:00+00:00"
+
+    def test_a_reload_of_a_form_that_was_not_accepted_leads_to_the_group(self, ann):
+        assert ann.get(f"{PAGE}/ignore").headers["Location"] == PAGE
+
+    def test_an_unknown_group_to_merge_into_keeps_the_form(self, ann, charge):
+        answer = act(ann, "merge", into="no<such>")
+        assert answer.status == 404
+        assert answer.find("input", name="into")[0][0]["value"] == "no<such>"
+        assert "No group has this fingerprint" in answer.find("p", id="dlq-problem")[0][1]
 
     def test_a_note_that_is_too_long_is_refused(self, ann, charge):
         answer = act(ann, "note", note="x" * 4_001)
@@ -521,7 +562,7 @@ class TestEvidence:
 
     def test_the_arguments_of_three_letters_are_side_by_side(self, page):
         differing = [text for _, text in page.find("tr", **{"class": "dlq-differs"})]
-        assert differing == ["0321", "tenantacmeacmeglobex"]
+        assert differing == ["order_id321", "tenantacmeacmeglobex"]
         [(_, table)] = page.find("section", id="dlq-compared")
         assert "currencyEUXEUXEUX" in table
 
@@ -533,6 +574,26 @@ class TestEvidence:
         assert "release 1.4.133%" in said
         found = page.find("a", href="/dead-letters/letters?group=ffff&arg=tenant%3Dacme")
         assert "2 letters match" in ann.get(found[0][0]["href"]).text
+
+    def test_an_argument_by_position_has_the_name_of_its_parameter(self, ann, store):
+        alike = [letter(f"s{n}", fingerprint="5a5a", args=[7], kwargs={}) for n in range(3)]
+        store.letters.save(alike)
+        page = ann.get(f"{GROUPS}/5a5a")
+        assert "order_id 7" in " ".join(page.find("section", id="dlq-shares")[0][1].split())
+        [(found, _)] = page.find("a", href="/dead-letters/letters?group=5a5a&arg=order_id%3D7")
+        assert "3 letters match" in ann.get(found["href"]).text
+
+    def test_merged_letters_of_another_task_keep_their_positions(self, ann, store):
+        store.letters.save(
+            [letter(f"s{n}", fingerprint="5a5a", args=[7], kwargs={}) for n in range(3)]
+            + [letter("other", fingerprint="5a5a", args=[7], kwargs={}, task="shop.mail")]
+        )
+        page = ann.get(f"{GROUPS}/5a5a")
+        assert page.find("a", href="/dead-letters/letters?group=5a5a&arg=order_id%3D7") == []
+
+    def test_two_letters_can_be_compared_in_full(self, page):
+        found = [item for item, _ in page.find("a") if "/compare?" in item.get("href", "")]
+        assert found[0]["href"].count("id=") == 2
 
     def test_redrives_of_the_newest_letters_are_counted(self, ann, store, page):
         assert page.find("p", id="dlq-redrives") == []

@@ -102,6 +102,52 @@ def test_a_body_that_is_too_large_to_unpack_is_reported_as_unreadable(ann, store
     assert time.perf_counter() - begun < 10.0
 
 
+def test_arguments_have_the_names_of_the_tasks_parameters(ann, store):
+    store.letters.save([letter("s", args=[17, "EUX", "more"], kwargs={"note": {"a": [1]}})])
+    [(_, text)] = page_of(ann, "s").find("section", id="dlq-contents")
+    said = " ".join(text.split())
+    assert 'order_id17currency"EUX"args[2]"more"note{ "a": [ 1 ] }' in said
+
+
+def test_arguments_of_a_task_that_flower_does_not_have_keep_their_places(ann, store):
+    store.letters.save([letter("s", task="unknown", args=[17], kwargs={})])
+    assert "args[0]17" in page_of(ann, "s").find("section", id="dlq-contents")[0][1]
+    store.letters.save([letter("none", args=[], kwargs={}), letter("odd", args="[1, 2", kwargs={})])
+    assert "called without arguments" in page_of(ann, "none").text
+    assert 'args"[1, 2"' in page_of(ann, "odd").find("section", id="dlq-contents")[0][1]
+
+
+def test_the_traceback_comes_before_the_rule(ann, store):
+    store.letters.save([letter("s", traceback=TRACEBACK)])
+    body = page_of(ann, "s").body
+    assert body.index("dlq-traceback") < body.index("dlq-attempts") < body.index("dlq-judged")
+    failed = page_of(ann, "s").find("li", class_="dlq-event-failure")
+    assert "bad currency" in failed[0][1]
+
+
+def test_the_last_lines_of_the_log_follow_the_traceback(ann, store):
+    log = "INFO order 17\nWARNING <script>alert(1)</script>\u202e token=abc-s3cret"
+    store.letters.save([letter("s", traceback=TRACEBACK, log=log)])
+    page = page_of(ann, "s")
+    [(_, text)] = page.find("div", id="dlq-log")
+    assert "INFO order 17\nWARNING <script>alert(1)</script>\\u202e" in text
+    assert "s3cret" not in page.body
+    assert page.body.index("dlq-traceback") < page.body.index("dlq-log")
+    assert page_of(ann, "77e1").find("div", id="dlq-log") == []
+
+
+def test_its_form_has_one_field_for_the_reason(ann):
+    page = page_of(ann, "77e1")
+    assert len(page.find("input", name="why")) == 1
+    [(redrive, _)], [(discard, _)] = (
+        page.find("button", id=f"dlq-{act}") for act in ("redrive", "discard")
+    )
+    actions = [found["formaction"].rpartition("/")[2] for found in (redrive, discard)]
+    assert actions == ["redrive", "discard"]
+    assert "btn-outline-secondary" in discard["class"]
+    assert "btn-outline-danger" in page.find("a", id="dlq-delete")[0][0]["class"]
+
+
 def test_frames_of_the_users_own_code_are_marked(ann, store):
     store.letters.save([letter("s", traceback=TRACEBACK)])
     page = page_of(ann, "s")
@@ -180,14 +226,25 @@ def test_discard_and_undiscard_are_audited(ann, store):
     assert [row.act for row in store.audit.find().rows] == ["undiscard", "discard"]
 
 
+def test_the_history_says_who_redrove_it(ann, store, operation):
+    store.operations.create(operation("0a", who="bob", wanted=Filter(ids=("77e1",))))
+    begun = store.operations.move("0a", OperationState.RUNNING, who="bob", now=T0)
+    until = T0 + timedelta(days=9)
+    store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
+    store.claims.confirm("0a", "t", {"77e1": ""}, now=T0)
+    [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
+    assert "bob redrove it (redrive 1) sent operation 0a" in " ".join(history.split())
+
+
 def test_the_history_names_each_act_once(ann, app):
     press(ann, "77e1", "discard", why="first time")
     press(ann, "77e1", "undiscard")
     DeadLetterQueue.of(app).edit("77e1", who="bob", args=[18])
     press(ann, "77e1", "discard", why="second time")
     [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
-    assert [history.count(text) for text in ("first time", "second time", "undiscard")] == [1] * 3
-    assert history.count("changed by edit") == 1
+    said = ("first time", "second time", "reopened 1 letter", "changed the message")
+    assert [history.count(text) for text in said] == [1] * 4
+    assert history.count("discarded 1 letter") == 2
 
 
 def test_a_bulk_discard_is_in_the_history_of_a_letter(ann, store):
@@ -199,8 +256,14 @@ def test_a_bulk_discard_is_in_the_history_of_a_letter(ann, store):
 def test_a_discard_without_a_reason_changes_nothing(ann, store):
     answer = press(ann, "77e1", "discard", why="  ")
     assert answer.status == 400
-    assert "needs a reason" in answer.text
+    [(field, _)] = answer.find("input", name="why")
+    [(alert, said)] = answer.find("p", role="alert")
+    assert (field["aria-describedby"], "needs a reason" in said) == (alert["id"], True)
     assert state_of(store, "77e1") is State.DEAD
+    # The page has a new form.
+    action = "/dead-letters/letters/77e1/discard"
+    assert ann.post(action, {**dict(answer.form(action)), "why": "test data"}).status == 303
+    assert ann.get(action).headers["Location"] == "/dead-letters/letters/77e1"
 
 
 def test_a_parked_retry_is_released(ann, app, store):

@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
+from celery_dlq.flower.resources.operations import OperationRow
+from celery_dlq.flower.words import state_kind
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, OperationState, Orders, Pacing
 from celery_dlq.store.base import Filter
@@ -37,6 +39,68 @@ def running(store, planned):
     run = replace(back.attempts[-1], redrive=1, failed_at=T0 + timedelta(minutes=59))
     store.letters.save([back.with_(attempts=(run,), last_failed_at=run.failed_at, redrive_count=1)])
     return {"sent": first, "failed": second, "skipped": third}
+
+
+@pytest.fixture
+def charted(monkeypatch):
+    """Redrives of few letters have charts, too."""
+    monkeypatch.setattr("celery_dlq.flower.resources.operations._CHARTED", 0)
+
+
+#: The others of 40 letters, before and after a canary of five.
+WAIT, UNSENT, PASSED = "35 wait for the canary", "35 not sent", "all 5 succeeded"
+
+
+@pytest.mark.parametrize(
+    ("state", "counts", "said", "kinds"),
+    [
+        ("planned", {}, ["0 of 5 sent: not sent yet", WAIT], "sent left"),
+        (
+            "running", {"sent": 2, "succeeded": 1},
+            ["3 of 5 sent: 1 succeeded, 2 awaited", WAIT], "sent left",
+        ),
+        (
+            "running", {"succeeded": 4, "failed": 1},
+            ["5 of 5 sent: 4 succeeded, 1 failed again", WAIT], "failed left",
+        ),
+        (
+            "aborted", {"succeeded": 4, "failed": 1},
+            ["5 of 5 sent: 4 succeeded, 1 failed again", UNSENT], "failed left",
+        ),
+        ("running", {"succeeded": 5}, [PASSED, "0 of 35 sent"], "succeeded sent"),
+        ("running", {"succeeded": 9, "sent": 6}, [PASSED, "10 of 35 sent"], "succeeded sent"),
+        ("aborted", {"succeeded": 9, "failed": 6}, [PASSED, "10 of 35 sent"], "succeeded failed"),
+        ("done", {"succeeded": 40}, [PASSED, "35 of 35 sent"], "succeeded succeeded"),
+        ("done", {"planned": 5, "succeeded": 5}, [PASSED], "succeeded"),
+        ("done", {"skipped": 40}, ["0 of 5 sent: none sent", UNSENT], "failed left"),
+    ],
+)  # fmt: skip
+def test_the_canary_is_a_phase(operation, state, counts, said, kinds):
+    orders = Orders(pacing=Pacing(canary=5))
+    found = operation(
+        state=OperationState(state), counts=Counts(**{"planned": 40, **counts}), orders=orders
+    )
+    phases = OperationRow(operation=found).phases
+    names = ["Canary", "The others"]
+    assert phases == [*zip(names, said, kinds.split(), strict=False)]
+
+
+def test_without_a_canary_there_are_no_phases(operation):
+    assert OperationRow(operation=operation(counts=Counts(planned=40))).phases == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind"),
+    [
+        (Counts(planned=3, succeeded=3), "done"),
+        (Counts(planned=3, failed=3), "failed"),
+        (Counts(planned=3, succeeded=2, failed=1), "partly"),
+        (Counts(planned=3, skipped=3), "partly"),
+        (Counts(planned=3, succeeded=2, sent=1), "sent"),
+    ],
+)
+def test_only_an_operation_whose_letters_all_succeeded_is_a_green_done(operation, counts, kind):
+    assert state_kind(operation(state=OperationState.DONE, counts=counts)) == kind
 
 
 def state(store):
@@ -100,6 +164,7 @@ class TestPage:
         for said in (
             "Redrive of 3 letters", "2 of 3 sent", "failed again 1", "awaited 1", "skipped 1",
             "rate50/s", "canary2", "a worker", "no <b>queue</b>",
+            "Canary 2 of 2 sent: 1 failed again, 1 awaited", "The others 1 wait for the canary",
         ):  # fmt: skip
             assert said in page.text
         assert page.find("a", href=f"/dead-letters/letters/{running['failed']}")
@@ -114,12 +179,13 @@ class TestPage:
         ids = {found["value"] for found, _ in taken.find("input", name="id")}
         assert ids == set(running.values())
 
-    def test_it_shows_how_it_went_over_time(self, ann, running, store, site_of):
+    def test_few_letters_have_no_charts(self, ann, running):
+        assert ann.get(PAGE).find("div", id="dlq-pace") == []
+
+    def test_it_shows_how_it_went_over_time(self, ann, charted, running, store, site_of):
         page = ann.get(PAGE)
         said = [chart["aria-label"] for chart, _ in page.find("svg", role="img")][1:]
         assert said == [
-            "sent: 2 in total, at most 2 (21 Nov 12:00 to 12:01 UTC)",
-            "succeeded: none",
             "failed again: 1 in total, at most 1 (21 Nov 12:58 to 13:00 UTC)",
         ]
         ran = Outcome(task_id=running["sent"], redrive=1, succeeded_at=T0, worker="w")
@@ -129,26 +195,25 @@ class TestPage:
         page = ann.get(PAGE)
         said = [chart["aria-label"] for chart, _ in page.find("svg", role="img")][1:]
         # It ended at once, and its last letter failed 59 minutes later.
-        assert said[1] == "succeeded: 1 in total, at most 1 (21 Nov 12:00 to 12:01 UTC)"
-        assert said[2] == "failed again: 1 in total, at most 1 (21 Nov 12:59 to 13:00 UTC)"
-
-    def test_of_very_many_letters_the_times_of_sending_are_not_read(
-        self, ann, running, monkeypatch
-    ):
-        monkeypatch.setattr("celery_dlq.flower.resources.operations._MOST_READ", 2)
-        said = [chart["aria-label"] for chart, _ in ann.get(PAGE).find("svg", role="img")][1:]
-        assert [text.partition(":")[0] for text in said] == ["succeeded", "failed again"]
+        assert said[0] == "succeeded: 1 in total, at most 1 (21 Nov 12:00 to 12:01 UTC)"
+        assert said[1] == "failed again: 1 in total, at most 1 (21 Nov 12:59 to 13:00 UTC)"
 
     @pytest.mark.parametrize("behind_s", [0, 1.2, 3])
-    def test_a_clock_that_is_behind_does_not_matter(self, ann, running, monkeypatch, behind_s):
+    def test_a_clock_that_is_behind_does_not_matter(
+        self, ann, charted, running, store, monkeypatch, behind_s
+    ):
+        ran = Outcome(task_id=running["sent"], redrive=1, succeeded_at=T0, worker="w")
+        store.letters.record_outcomes([ran])
         monkeypatch.setattr(times, "utc_now", lambda: T0 - timedelta(seconds=behind_s))
         page = ann.get(PAGE)
         assert page.status == 200
         # The columns of a short redrive are told apart by the second.
         [(chart, _)] = [
-            one for one in page.find("svg", role="img") if "sent:" in one[0]["aria-label"]
+            one for one in page.find("svg", role="img") if "succeeded:" in one[0]["aria-label"]
         ]
         assert "(21 Nov 12:00:00 to 12:00:01 UTC)" in chart["aria-label"]
+        [(_, axis)] = page.find("p", class_="dlq-axis")
+        assert axis.startswith("21 Nov 12:00:00 UTC")
 
     def test_before_it_has_begun_nothing_went(self, ann, planned):
         assert ann.get(PAGE).find("div", id="dlq-pace") == []

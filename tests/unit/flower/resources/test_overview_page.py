@@ -34,6 +34,14 @@ def test_the_overview_shows_the_numbers(ann):
     ]
 
 
+def test_it_says_how_old_it_is_and_refreshes_itself(ann):
+    page = ann.get(OVERVIEW)
+    [(_, said)] = page.find("p", id="dlq-as-of")
+    assert said == "As of 21 Nov 13:00:00 UTC"
+    [(live, inside)] = page.find("div", id="dlq-live")
+    assert (live["data-refresh"], "What is failing" in inside) == ("10", True)
+
+
 def test_bars_link_to_their_letters(ann, store):
     store.letters.save([letter("old", attempt(minutes=-20_000))])
     store.letters.save([lost_letter("gone", T0)])

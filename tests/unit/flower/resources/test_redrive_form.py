@@ -274,3 +274,11 @@ class TestChanges:
         form = dict(ann.get("/dead-letters/letters/77e1").form(action))
         assert ann.post(action, {**form, "set": self.USD}).status == 303
         assert store.operations.find()[0].orders.repair.assignments == ()
+
+
+def test_it_names_the_parameters_of_the_task(ann, many, store):
+    many(2)
+    said = "one in a line: order_id, currency"
+    assert said in ann.get(f"{REDRIVE}?group=ffff").text
+    store.letters.save([letter("other", fingerprint="ffff", task="shop.mail")])
+    assert said not in ann.get(f"{REDRIVE}?group=ffff").text
