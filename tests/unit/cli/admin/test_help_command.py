@@ -19,9 +19,7 @@ TOPICS = {"repair-letters": Path("repair-letters.md"), "task-options": Path("tas
 def test_every_page_has_a_topic_and_a_title():
     pages = find_pages()
     assert {path.resolve() for path in pages.values()} == {
-        path
-        for path in DOCS.rglob("*.md")
-        if path.stem not in module._LEFT_OUT
+        path for path in DOCS.rglob("*.md") if path.stem not in module._LEFT_OUT
     }
     assert all(title_of(read_page(path)) for path in pages.values())
 
