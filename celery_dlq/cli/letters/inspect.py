@@ -11,12 +11,15 @@ from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import HeadedCommand
 from celery_dlq.cli.options import after_option, filters, format_option, limit_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.parts import Part
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES
+from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import records, times
+from celery_dlq.view.compare import compared, difference, own_tracebacks
 from celery_dlq.view.letters import HANDLINGS_SHOWN
 from celery_dlq.view.text import counted
 
@@ -84,15 +87,20 @@ def _listed(page: Page) -> Iterator[Part]:
 
 @click.command("show")
 @click.argument("task_id", metavar="ID", shell_complete=complete_letter)
+@click.argument("other", metavar="[OTHER]", required=False, shell_complete=complete_letter)
 @format_option
 @pass_showing_session
-def show(session: Session, task_id: str, form: str) -> None:
-    """Show one letter in full.
+def show(session: Session, task_id: str, other: str | None, form: str) -> None:
+    """Show one letter in full, or compare two.
 
     Starts with the reason why it died; includes its redrives, changes of its message, and what handlers did.
-    ID is a task id, or a prefix of it that no other letter has.
+    With OTHER, shows in what the two letters differ. ID and OTHER are task ids, or prefixes of them that no
+    other letter has.
     """
     letter = session.letter(task_id)
+    if other is not None:
+        _compare(session, letter, session.letter(other), form)
+        return
     redrives = session.store.sendings.of_letter(letter.task_id)
     changes = session.store.edits.of_letter(letter.task_id)
     handlings = session.store.handlings.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
@@ -107,3 +115,29 @@ def show(session: Session, task_id: str, form: str) -> None:
             letter, redrives, changes, (handlings, tickets), session.command, owner=owner, held=held
         ),
     )
+
+
+def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) -> None:
+    """Show in what two letters differ."""
+    session.load_tasks()
+    app, letters = session.cli.app, (one, other)
+    found = compared(letters, lambda task: parameters_of(app, task) or (), times.iso)
+    same = {row.name: row.values[0] for row in found if not row.differs}
+    different = [row for row in found if row.differs]
+    traceback = difference(*own_tracebacks(letters))
+    record = {
+        "task_ids": [letter.task_id for letter in letters],
+        "same": same,
+        "different": {row.name: row.values for row in different},
+        "traceback": traceback,
+    }
+    columns = (Column("", rigid=True), *(Column(letter.task_id, fold=True) for letter in letters))
+    parts: list[Part] = [
+        Table(columns, [(row.name, *row.values) for row in different])
+        if different
+        else "Their arguments and facts are the same.",
+        Facts("The same in both", list(same.items())),
+    ]
+    if traceback:
+        parts.append(Block("Traceback: - is only in the first, + only in the second", traceback))
+    session.screen.emit(form, record, *parts)

@@ -1,10 +1,8 @@
-"""Values of several letters side by side, and the page that compares two letters."""
+"""The page that compares two letters."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,66 +12,10 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.view import lookup
-from celery_dlq.view.letters import argument_values, own_traceback
+from celery_dlq.view.compare import Compared, compared, difference, own_tracebacks
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-
-#: Arguments of a letter, characters of a value, and lines of a traceback.
-_ARGUMENTS, _VALUE, _LINES = 50, 2_000, 200
-
-#: The most words of a value in which differences are looked for: the time grows with their square.
-_WORDS = 200
-
-_WORD = re.compile(r"\w+|\W")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """A value of several letters, such as an argument."""
-
-    name: str
-    #: The value of each letter; None if the letter does not have it.
-    values: Sequence[str | None]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the letters have different values."""
-        return len(set(self.values)) > 1
-
-    @property
-    def marked(self) -> list[list[tuple[str, bool]]]:
-        """The values of two letters in pieces, each with whether the other value lacks it."""
-        texts = [value or "" for value in self.values]
-        pair = [_WORD.findall(text) for text in texts]
-        if max(map(len, pair)) > _WORDS:
-            return [[(text, False)] for text in texts]
-        return [_pieces(*pair), _pieces(*reversed(pair))]
-
-
-def _pieces(one: list[str], other: list[str]) -> list[tuple[str, bool]]:
-    found: list[tuple[str, bool]] = []
-    place = 0
-    for block in difflib.SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
-        end = block.a + block.size
-        parts = (("".join(one[place : block.a]), True), ("".join(one[block.a : end]), False))
-        found += [part for part in parts if part[0]]
-        place = end
-    return found
-
-
-def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[Compared]:
-    """The values of several letters by their names, in the order of the first letter that has them."""
-    names = dict.fromkeys(name for table in tables for name in table)
-    return [Compared(name=name, values=[table.get(name) for table in tables]) for name in names]
-
-
-def arguments_of(letter: DeadLetter, parameters: Sequence[str]) -> dict[str, str]:
-    """The arguments by path, with the names of ``parameters``; the items of a list are joined."""
-    found: dict[str, list[str]] = {}
-    for path, value in argument_values(letter, parameters, _ARGUMENTS):
-        found.setdefault(path, []).append(value)
-    return {path: ", ".join(values) for path, values in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +24,13 @@ class CompareView:
 
     #: The two letters.
     rows: Sequence[Row]
+    #: The names of a task's positional parameters.
+    parameters: Callable[[str], Sequence[str]]
 
     @property
     def compared(self) -> list[Compared]:
         """Their arguments, and then the facts about them."""
-        arguments = [arguments_of(row.letter, row.parameters) for row in self.rows]
-        return [*side_by_side(arguments), *side_by_side([dict(_facts(row)) for row in self.rows])]
+        return compared([row.letter for row in self.rows], self.parameters, words.moment)
 
     @property
     def traceback(self) -> str:
@@ -98,33 +41,11 @@ class CompareView:
     @property
     def traceback_diff(self) -> str:
         """The change from the first traceback to the second, as lines of a diff."""
-        one, other = self._tracebacks
-        # The first two lines would name files.
-        lines = [*difflib.unified_diff(one, other, lineterm="")][2:]
-        return "\n".join("…" if line[:2] == "@@" else f"{line[0]} {line[1:]}" for line in lines)
+        return difference(*self._tracebacks)
 
     @property
     def _tracebacks(self) -> list[list[str]]:
-        """The tracebacks, without the frames of libraries."""
-        texts = (own_traceback(row.letter.traceback).rstrip() for row in self.rows)
-        return [text.split("\n")[:_LINES] for text in texts]
-
-
-def _facts(row: Row) -> Iterator[tuple[str, str]]:
-    """The facts about a letter that have a value."""
-    letter = row.letter
-    found = (
-        ("Exception", letter.exception_type), ("Message", letter.message[:_VALUE]),
-        ("Release", letter.release), ("Worker", letter.worker), ("Task", letter.task),
-        ("State", letter.state.value), ("Reason", letter.reason.value), ("Rule", letter.rule),
-        ("Evidence", letter.explanation.evidence), ("Attempts", str(row.attempts)),
-        ("Redrives", str(letter.redrive_count)),
-        ("First failed", words.moment(letter.first_failed_at)),
-        ("Last failed", words.moment(letter.last_failed_at)), ("Queue", letter.queue),
-        ("Route", letter.route), ("Tags", ", ".join(letter.tags)), ("Canvas", letter.canvas),
-        ("Group", letter.fingerprint),
-    )  # fmt: skip
-    return ((name, value) for name, value in found if value)
+        return own_tracebacks([row.letter for row in self.rows])
 
 
 class ComparePage(Page):
@@ -140,4 +61,4 @@ class ComparePage(Page):
             return [lookup.letter_to_show(store, task_id) for task_id in ids]
 
         letters = await self.site.ask(look)
-        self.page("compare", CompareView(rows=rows_of(letters, parameters=self.site.parameters)))
+        self.page("compare", CompareView(rows=rows_of(letters), parameters=self.site.parameters))

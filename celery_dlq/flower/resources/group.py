@@ -21,7 +21,6 @@ from celery_dlq.flower.resources.arrivals import (
     arrivals_of,
     read_range,
 )
-from celery_dlq.flower.resources.compare import Compared, arguments_of, side_by_side
 from celery_dlq.flower.resources.groups import (
     ACTS,
     IGNORING,
@@ -39,6 +38,7 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
+from celery_dlq.view.compare import Compared, arguments_of, side_by_side
 from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
 from celery_dlq.view.letters import named, own_traceback
 from celery_dlq.view.operations import outcome_text
