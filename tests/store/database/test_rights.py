@@ -92,7 +92,7 @@ def _charge(order_id): ...
 def run(url: str, words: str) -> str:
     app = Celery("shop", broker="memory://", set_as_current=False)
     app.conf.dlq_store_url = url
-    app.task(base=DLQTask, name="shop.charge")(_charge)
+    app.task(base=DLQTask, name="shop.charge", shared=False)(_charge)
     context = CLIContext(app, no_color=True, workdir=None)
     ended = CliRunner().invoke(dlq, words.split(), obj=context)
     return "" if ended.exit_code == 0 else f"{words}: {ended.output}{ended.exception!r}"
