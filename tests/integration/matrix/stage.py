@@ -21,7 +21,9 @@ from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.recorder.layout import read
+from celery_dlq.recorder.tags import noted_in
 from celery_dlq.redrive.sqs import depth_of
+from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 
 POOL_OPTIONS = {
     "prefork": ("-P", "prefork", "-c", "2"),
@@ -184,15 +186,20 @@ class Stage:
 
     def time_out_deliveries(self) -> None:
         """Redis hands unacknowledged messages out again when the visibility timeout has passed; here it
-        passes at once. RabbitMQ does so as soon as the connection is gone."""
+        passes at once. RabbitMQ does so as soon as the connection is gone. The messages that a killed worker
+        has noted are left alone: the next worker gives them back, and would do so again if it had one."""
         if self.broker != "redis":
             return
-        own = redis_options(self.project.queue)
-        # A worker holds the lock while it looks for such messages, and leaves it behind if it is killed then.
-        own["unacked_mutex_key"] += "-of-the-test"
-        options = {**own, "visibility_timeout": 0}
-        with self.project.app.connection_for_write(transport_options=options) as connection:
-            connection.default_channel.qos.restore_visible(num=1_000, interval=1)
+        with self.project.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            directories = self.project.dlq.recorder_dir.glob("*/")
+            broker = OnRedis.broker_of(channel)
+            noted = {one.tag for directory in directories for one in noted_in(directory, broker)}
+            with channel.conn_or_acquire() as client:
+                tags = [tag.decode() for tag in client.zrange(channel.unacked_index_key, 0, -1)]
+            for tag in tags:
+                if tag not in noted:
+                    channel.qos.restore_by_tag(tag)
 
 
 @dataclass(frozen=True)
