@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from celery_dlq.redact import Redactor, clip, safe_message, safe_text
 from celery_dlq.settings import Settings
@@ -29,6 +30,13 @@ class Run(Protocol):
     log: RunLog | None
 
 
+class _Line(NamedTuple):
+    created: float
+    level: str
+    logger: str
+    message: str
+
+
 class RunLog:
     """The last lines of one run.
 
@@ -37,18 +45,21 @@ class RunLog:
     """
 
     def __init__(self, lines: int, redactor: Redactor) -> None:
-        self._kept, self._count, self._redactor = deque[str](maxlen=lines), 0, redactor
+        self._kept, self._count, self._redactor = deque[_Line](maxlen=lines), 0, redactor
         self._is_adding = False
-        self._newest: logging.LogRecord | None = None
+        # Not the record itself, which may have an exception with all its frames.
+        self._newest: Callable[[], logging.LogRecord | None] = lambda: None
 
     def add(self, record: logging.LogRecord) -> None:
         """Keep the line of ``record``, once, even if several loggers pass it on. An argument may log a line
         while it is formatted; that line is left out."""
-        if self._is_adding or record is self._newest:
+        if self._is_adding or record is self._newest():
             return
-        self._is_adding, self._newest = True, record
+        self._is_adding, self._newest = True, weakref.ref(record)
         try:
-            self._kept.append(_line(record))
+            # The arguments may change until the run fails.
+            message = clip(_message(record), LINE_LIMIT)
+            self._kept.append(_Line(record.created, record.levelname, record.name, message))
             self._count += 1
         finally:
             self._is_adding = False
@@ -57,7 +68,7 @@ class RunLog:
         """The lines, the last ones whole, at most :data:`TEXT_LIMIT` characters, without secrets."""
         kept, size = deque[str](), 0
         for line in reversed(self._kept):
-            hidden = self._redactor.text(line)
+            hidden = self._redactor.text(_shown(line))
             size += len(hidden) + 1
             if size > TEXT_LIMIT:
                 break
@@ -104,12 +115,12 @@ class RunLogHandler(logging.Handler):
             logger.removeHandler(self)
 
 
-def _line(record: logging.LogRecord) -> str:
-    """``record`` as a line. The further lines of its message are indented, so that none of them can pose as a
-    line of its own."""
-    at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
-    head = f"{at.replace('+00:00', 'Z')} {record.levelname} {record.name}: "
-    text = safe_text(clip(head + _message(record), LINE_LIMIT))
+def _shown(line: _Line) -> str:
+    """``line`` as text. The further lines of its message are indented, so that none of them can pose as
+    another one."""
+    at = datetime.fromtimestamp(line.created, timezone.utc).isoformat(timespec="milliseconds")
+    head = f"{at.replace('+00:00', 'Z')} {line.level} {line.logger}: "
+    text = safe_text(clip(head + line.message, LINE_LIMIT))
     return "\n    ".join(text.splitlines())
 
 
