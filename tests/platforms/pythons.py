@@ -125,7 +125,7 @@ class Environment:
         """
         CACHE.mkdir(parents=True, exist_ok=True)
         # A suite sees the checkout only.
-        uv = shutil.copy(find_uv_bin(), CACHE)
+        uv = shutil.copy(find_uv_bin(), CACHE) if self.suite else find_uv_bin()
         self._call(
             self._inside(
                 uv, "venv", "--clear", "--seed", "--python", self.python, str(self.directory)

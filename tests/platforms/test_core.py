@@ -11,7 +11,10 @@ from platforms.results import ROOT
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 #: What the tests of the core import, without the large libraries that others need.
-TOOLS = ("-e", ".[postgres,mysql,redis]", "pytest", "pytest-timeout", "hypothesis", "time-machine")
+TOOLS = (
+    "-e", ".[postgres,mysql,redis,archive]", "pytest", "pytest-timeout", "hypothesis", "time-machine",
+    "botocore", "httpx", "msgpack", "pydantic", "PyYAML", "requests",
+)  # fmt: skip
 
 CORE = [
     f"tests/unit/{room}"
