@@ -83,7 +83,7 @@ def test_a_release_is_made_from_a_tag_once_and_after_the_gate() -> None:
     assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
     assert "workflow_call" in load(ROOT / ".github/workflows/test.yml")["on"]
     assert set(jobs["publish"]["needs"]) == {"test", "build"}
-    # Only this job may ask PyPI for a token, and no step of ours runs in it.
+    # Only this job may ask PyPI for a token, and it runs none of our own code.
     assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["publish"]
     assert not any("run" in one for one in jobs["publish"]["steps"])
     assert [one for one in steps(RELEASE) if one.get("run", "").startswith("make ")] == [

@@ -178,7 +178,7 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
             multiple=True,
             help=f"State of the letters; repeatable. Default: {default}.",
         ),
-        "group": click.option(
+        "group": text(
             "--group", metavar="GROUP", shell_complete=complete_group,
             help="Fingerprint of a group, or its prefix; see `groups`.",
         ),
@@ -188,9 +188,7 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         ),
         "until": moment_option("--until", "Last failed before this; same formats as --since."),
         "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
-        "release": click.option(
-            "--release", metavar="RELEASE", help="Release whose code failed last."
-        ),
+        "release": text("--release", metavar="RELEASE", help="Release whose code failed last."),
         "tag": text("--tag", help="A tag of the letter."),
         "root": text("--root", help="Task id of the first task of a canvas: all letters of the canvas."),
         "verdict": click.option(

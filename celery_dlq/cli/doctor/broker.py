@@ -136,11 +136,19 @@ def check_stalled(session: Session) -> Findings:
 
 def _statistics(app: Any) -> Mapping[str, Any]:
     """The statistics of each worker that answers."""
+    return answers_of_workers(app, lambda control: control.stats(), _ANSWERS_S)
+
+
+def answers_of_workers(
+    app: Any, ask: Callable[[Any], Mapping[str, Any] | None], patience_s: float
+) -> Mapping[str, Any]:
+    """The answers of the workers, by node, to a question of Celery's ``inspect``; empty if none answers.
+
+    :param patience_s: seconds to wait for them.
+    """
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         reach(connection, BROKER_TIMEOUT_S)
-        control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
-        found: Mapping[str, Any] = control.stats() or {}
-    return found
+        return ask(app.control.inspect(timeout=patience_s, connection=connection)) or {}
 
 
 def check_ingest(session: Session) -> Findings:

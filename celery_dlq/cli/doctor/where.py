@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import click
 from celery import states
 from celery.backends.base import DisabledBackend
 
-from celery_dlq.addresses import reach
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.doctor import BROKER_TIMEOUT_S, said
-from celery_dlq.cli.doctor.broker import no_remote_control
+from celery_dlq.cli.doctor import said
+from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
 from celery_dlq.cli.exits import for_app
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.letter import next_step
@@ -182,10 +180,7 @@ def _workers(session: Session, task_id: str) -> Answer:
     app = session.cli.app
     if unanswered := no_remote_control(app):
         return Answer("workers", None, unanswered)
-    with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
-        reach(connection, BROKER_TIMEOUT_S)
-        control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
-        answers: Mapping[str, Any] = control.query_task(task_id) or {}
+    answers = answers_of_workers(app, lambda control: control.query_task(task_id), _ANSWERS_S)
     for node, held in sorted(answers.items()):
         if task_id in held:
             state, info = held[task_id]
