@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -227,10 +228,11 @@ def _results(session: Session, task_id: str) -> Answer:
 
 
 def _spool(session: Session, task_id: str) -> Answer:
+    # Most lines need not be decoded.
+    written = json.dumps(task_id).encode()
     for path in session.queue.spool.files():
         for line in path.read_bytes().splitlines():
-            # Most lines need not be decoded.
-            if task_id.encode() in line and _is_of(line, task_id):
+            if written in line and _is_of(line, task_id):
                 return Answer("spool", Place.SPOOLED, str(path))
     return Answer("spool", None, f"not in {session.queue.spool.directory} of this machine")
 

@@ -131,10 +131,11 @@ def test_the_result(find, app, monkeypatch, state, place):
     assert sources["results"][0] == place
 
 
-def test_a_letter_in_the_spool(find, queue):
-    queue.spool.keep([letter("4711")])
+@pytest.mark.parametrize("task_id", ["4711", 'order "ö"'])
+def test_a_letter_in_the_spool(find, queue, task_id):
+    queue.spool.keep([letter(task_id)])
     queue.spool.close()
-    found, step, sources = find()
+    found, step, sources = find(task_id)
     assert found == "spooled"
     assert step.endswith("recover spool")
     assert sources["spool"][1].endswith(".jsonl")
