@@ -212,3 +212,7 @@ class UnknownSegment(ArchiveError):
 
 class ExporterError(CeleryDLQError):
     """The exporter cannot listen there; choose another --address or --port."""
+
+
+class DrillError(CeleryDLQError):
+    """The drill cannot take place here; run: celery -A <app> dlq doctor."""

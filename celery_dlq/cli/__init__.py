@@ -46,6 +46,7 @@ _SECTIONS = {
     },
     "Run": {
         "doctor": "doctor.command:doctor",
+        "drill": "doctor.drill:drill",
         "db": "admin.db:db",
         "recover": "admin.recover:recover",
         "check": "admin.monitoring:check",

@@ -106,9 +106,14 @@ class Session:
 
     def command(self, *words: str) -> str:
         """The command line of another of our commands, for the same app."""
-        app = click.get_current_context().find_root().params.get("app")
-        named = ["-A", app] if isinstance(app, str) else []
+        named = ["-A", self.app_name] if self.app_name else []
         return shlex.join(["celery", *named, "dlq", *words])
+
+    @property
+    def app_name(self) -> str:
+        """The app as ``-A`` names it; empty if it was given in another way."""
+        app = click.get_current_context().find_root().params.get("app")
+        return app if isinstance(app, str) else ""
 
     def why_no_worker(self) -> str:
         """The problem if no worker on the app's broker uses the store; empty if one does. A worker that

@@ -1,0 +1,156 @@
+"""The program of a drill's own processes: a worker of the user's app, or a redrive that is to be killed.
+
+It is run as ``python -m celery_dlq.drill.process DIRECTORY worker``, with a pipe as standard input: when the
+drill ends, however that happens, the pipe is closed, and the process and its pool end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from celery import signals
+from celery.app.utils import find_app
+from kombu import Exchange, Queue
+
+from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.drill.plan import TASKS, Body, Plan, Runs
+from celery_dlq.errors import OperationError
+from celery_dlq.hooks.event import EventKind
+from celery_dlq.model.headers import REDRIVE_HEADER
+from celery_dlq.model.operation import ENDED, Guard, OperationState, Orders, Pacing
+from celery_dlq.model.states import Reason
+from celery_dlq.store.base import Filter
+from celery_dlq.worker.task import DLQTask
+
+#: Messages per second of the redrive that is killed, so that there is a middle.
+_RATE = 10.0
+
+_WHO = "dlq drill"
+
+
+class DrillFailure(Exception):
+    """A task of a drill failed on purpose, for good."""
+
+
+class DrillOutage(Exception):
+    """A task of a drill failed on purpose, for now."""
+
+
+def prepared(plan: Plan) -> Any:
+    """The user's app, with the queue, the store and the tasks of the drill. Hooks, handlers, automatic
+    redrives and the archive of the app are off, because its letters are not real."""
+    app = find_app(plan.app)
+    app.conf.update(
+        broker_url=plan.broker_url,
+        broker_read_url=plan.broker_url,
+        broker_write_url=plan.broker_url,
+        broker_transport_options={
+            **(app.conf.broker_transport_options or {}), **plan.transport_options
+        },
+        task_queues=[queue_of(plan)],
+        task_default_queue=plan.queue,
+        task_routes=None,
+        task_always_eager=False,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        dlq_store_url=plan.store_url,
+        dlq_store_read_url="",
+        dlq_spool_dir=plan.spool_dir,
+        dlq_recorder_dir=plan.recorder_dir,
+        dlq_routes=(),
+        dlq_auto_redrive=(),
+        dlq_ingest_queues=(),
+        dlq_archive_url=None,
+        dlq_retention=None,
+        dlq_worker_metrics=False,
+        dlq_events=False,
+        **{f"dlq_{kind.setting}": () for kind in EventKind},
+    )  # fmt: skip
+    # Both may have been made from the app's own settings when its module was imported.
+    app.__dict__.pop("amqp", None)
+    DeadLetterQueue(app)
+    for late, name in TASKS.items():
+        _add_task(app, name, plan.runs, late=late)
+    return app
+
+
+def queue_of(plan: Plan) -> Queue:
+    """The queue of a drill, of the kind that the app's default queue has."""
+    exchange = Exchange(plan.queue, type=plan.exchange_type)
+    return Queue(plan.queue, exchange, plan.queue, queue_arguments=dict(plan.queue_arguments))
+
+
+def _add_task(app: Any, name: str, runs: Runs, *, late: bool) -> None:
+    @app.task(  # type: ignore[untyped-decorator]
+        name=name, base=DLQTask, bind=True, shared=False, acks_late=late, ignore_result=True,
+        autoretry_for=(DrillOutage,), dont_autoretry_for=(DrillFailure,), retry_backoff=1.0,
+    )  # fmt: skip
+    def run(self: Any, body: str, seconds: float = 0.0) -> None:
+        runs.note(Runs.STARTED, self.request.id)
+        time.sleep(seconds)
+        _do(Body(body), self.request)
+        runs.note(Runs.FINISHED, self.request.id)
+
+
+def _do(body: Body, request: Any) -> None:
+    if body is Body.FAIL or (body is Body.HEAL and not request.get(REDRIVE_HEADER)):
+        raise DrillFailure("this task of the drill fails on purpose")
+    if body is Body.RECOVER and not request.retries:
+        raise DrillOutage("this task of the drill fails once, on purpose")
+    if body is Body.DIE:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _work(app: Any, plan: Plan) -> None:
+    signals.worker_ready.connect(lambda **_: plan.runs.note(Runs.READY), weak=False)
+    pool = ["-P", plan.pool] if plan.pool else []
+    app.worker_main([
+        "worker", "-n", f"{plan.queue}@%h", "-Q", plan.queue, "-c", "2", "-l", "INFO", *pool,
+        "--without-gossip", "--without-mingle", "--without-heartbeat",
+    ])  # fmt: skip
+
+
+def _redrive(app: Any) -> None:
+    """Send all letters back; or continue the redrive that was killed."""
+    queue = DeadLetterQueue.of(app)
+    begun = queue.store.operations.find(states=frozenset(OperationState) - ENDED)
+    if not begun:
+        orders = Orders(pacing=Pacing(rate=_RATE, batch=2), guard=Guard(enabled=False))
+        queue.redrive(Filter(task=TASKS[True], reason=Reason.TERMINAL), who=_WHO, orders=orders)
+    while begun and not _is_resumed(queue, begun[0].id):
+        time.sleep(1.0)
+
+
+def _is_resumed(queue: DeadLetterQueue, operation_id: str) -> bool:
+    """Whether the operation was continued, which waits for the lease of the process that was killed."""
+    try:
+        queue.resume(operation_id, who=_WHO)
+    except OperationError:
+        return False
+    return True
+
+
+def _end_with_the_drill() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    """Run the process that the command line names."""
+    directory, role = sys.argv[1:]
+    threading.Thread(target=_end_with_the_drill, daemon=True).start()
+    plan = Plan.read(directory)
+    app = prepared(plan)
+    if role == "worker":
+        _work(app, plan)
+    else:
+        _redrive(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""What a drill does to its messages. Each scenario sends some, does harm, and waits for their ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from celery_dlq.drill.ground import End, Ground
+from celery_dlq.drill.plan import TASKS, Body, Runs
+from celery_dlq.model.states import Reason, State
+
+#: Seconds that a task works while something happens to it, and for which a connection is cut.
+_WORK_S, _CUT_S = 5.0, 3.0
+
+#: Seconds in which an idle worker takes a message.
+_TAKEN_S = 1.0
+
+#: The hard time limit, and the work of a task that exceeds it.
+_LIMIT_S, _TOO_LONG_S = 2.0, 20.0
+
+#: Letters of the redrive that is killed, and how many have run when it is.
+_LETTERS, _BEFORE_KILL = 20, 5
+
+
+class LeftOut(Exception):
+    """The scenario cannot happen here; the text says why."""
+
+
+def _has_come(end: End) -> bool:
+    return end.has_come
+
+
+def _is_done(end: End) -> bool:
+    return end.is_done
+
+
+def _is_sent_back(end: End) -> bool:
+    return end.state is State.RESOLVED and end.finished == 1
+
+
+class Scenario(NamedTuple):
+    """One thing that happens in production."""
+
+    #: For people.
+    title: str
+    #: Does it; returns the ids of its messages.
+    act: Callable[[Ground], Sequence[str]]
+    #: Whether a message has ended as it should.
+    is_right: Callable[[End], bool]
+    #: Seconds in which the messages should have ended.
+    patience_s: float = 45.0
+    #: Whether a message has ended, rightly or not.
+    is_final: Callable[[End], bool] = _has_come
+
+
+def _fail(ground: Ground) -> Sequence[str]:
+    return [ground.send(Body.FAIL)]
+
+
+def _recover(ground: Ground) -> Sequence[str]:
+    return [ground.send(Body.RECOVER)]
+
+
+def _kill_process(ground: Ground) -> Sequence[str]:
+    sent = _at_work(ground)
+    for task_id in sent:
+        [pid, *_] = ground.plan.runs.pids(Runs.STARTED, task_id)
+        if pid == ground.worker.pid:
+            raise LeftOut("tasks of this pool run in the worker's own process; see kill-worker")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return sent
+
+
+def _kill_worker(ground: Ground) -> Sequence[str]:
+    running = _at_work(ground)
+    reserved = [ground.send(Body.WORK, late=late) for late in TASKS]
+    ground.sleep(_TAKEN_S)
+    ground.worker.kill()
+    ground.start_worker()
+    return [*running, *reserved]
+
+
+def _at_work(ground: Ground) -> Sequence[str]:
+    """A message that is acknowledged early and one that is acknowledged late, whose tasks run."""
+    sent = [ground.send(Body.WORK, late=late, seconds=_WORK_S) for late in TASKS]
+    ground.started(*sent)
+    return sent
+
+
+def _poison(ground: Ground) -> Sequence[str]:
+    return [ground.send(Body.DIE, late=True)]
+
+
+def _exceed(ground: Ground) -> Sequence[str]:
+    sent = ground.send(Body.WORK, seconds=_TOO_LONG_S, time_limit=_LIMIT_S)
+    ground.started(sent)
+    return [sent]
+
+
+def _garble(ground: Ground) -> Sequence[str]:
+    task_id = str(uuid.uuid4())
+    ground.send_raw(b'[["half a message', {"id": task_id, "task": TASKS[False], "lang": "py"})
+    return [task_id]
+
+
+def _cut_store(ground: Ground) -> Sequence[str]:
+    if ground.database is None:
+        raise LeftOut("the store does not answer through a proxy, so it cannot be cut here")
+    ground.database.cut()
+    try:
+        sent = ground.send(Body.FAIL)
+        ground.started(sent)
+        ground.until(lambda: _holds_files(ground.plan.spool_dir), 3 * ground.settings.store_timeout)
+    finally:
+        ground.database.restore()
+    return [sent]
+
+
+def _holds_files(directory: str) -> bool:
+    return any(path.stat().st_size for path in Path(directory).glob("*.jsonl"))
+
+
+def _cut_broker(ground: Ground) -> Sequence[str]:
+    if ground.broker is None:
+        raise LeftOut("the broker does not answer through a proxy, so it cannot be cut here")
+    sent = _at_work(ground)
+    ground.broker.cut()
+    ground.sleep(_CUT_S)
+    ground.broker.restore()
+    return [*sent, ground.send(Body.WORK)]
+
+
+def _kill_redrive(ground: Ground) -> Sequence[str]:
+    sent = [ground.send(Body.HEAL, late=True) for _ in range(_LETTERS)]
+    ground.until(lambda: all(end.is_letter for end in ground.ends(sent)))
+    first = ground.start_redrive()
+    ground.until(lambda: _healed(ground, sent) >= _BEFORE_KILL)
+    first.kill()
+    ground.start_redrive()
+    return sent
+
+
+def _healed(ground: Ground, task_ids: Sequence[str]) -> int:
+    return sum(bool(ground.plan.runs.pids(Runs.FINISHED, one)) for one in task_ids)
+
+
+def _letter(reason: Reason) -> Callable[[End], bool]:
+    return lambda end: end.is_letter and end.reason is reason
+
+
+#: The scenarios, by the name that ``--only`` takes, in the order in which they run.
+SCENARIOS: Mapping[str, Scenario] = {
+    "fail": Scenario("a task fails for good", _fail, _letter(Reason.TERMINAL)),
+    "recover": Scenario("a task fails once, and recovers", _recover, _is_done),
+    "kill-process": Scenario("a process of the pool is killed", _kill_process, _has_come),
+    "kill-worker": Scenario("the worker is killed", _kill_worker, _has_come, patience_s=90.0),
+    "poison": Scenario("a task kills each process that runs it", _poison, _letter(Reason.POISON)),
+    "time-limit": Scenario("a task exceeds its time limit", _exceed, _letter(Reason.TIMEOUT)),
+    "unreadable": Scenario("a message cannot be read", _garble, _letter(Reason.MALFORMED)),
+    "store-cut": Scenario(
+        "the store is away when a task fails", _cut_store, _letter(Reason.TERMINAL)
+    ),
+    "broker-cut": Scenario("the broker is away for 3 s", _cut_broker, _has_come),
+    "redrive-killed": Scenario(
+        "a redrive is killed in the middle", _kill_redrive, _is_sent_back,
+        patience_s=120.0, is_final=_is_sent_back,
+    ),
+}  # fmt: skip
