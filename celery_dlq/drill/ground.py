@@ -77,10 +77,11 @@ class Process:
                 ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"), plan.broker_url
             ),
         }  # fmt: skip
+        pool = ["-P", plan.pool] if plan.pool else []
         self.log = Path(plan.directory, f"{role}.log")
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 - this module's own program
-                [sys.executable, "-m", "celery_dlq.drill.process", plan.directory, role],
+                [sys.executable, "-m", "celery_dlq.drill", plan.directory, role, *pool],
                 stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment,
                 start_new_session=True,
             )  # fmt: skip

@@ -1,12 +1,13 @@
-"""The program of a drill's own processes: a worker of the user's app, or a redrive that is to be killed.
+"""A process of a drill's own: a worker of the user's app, or a redrive that is to be killed.
 
-It is run as ``python -m celery_dlq.drill.process DIRECTORY worker``, with a pipe as standard input: when the
-drill ends, however that happens, the pipe is closed, and the process and its pool end.
+Its standard input is a pipe: when the drill ends, however that happens, the pipe is closed, and the process and
+its pool end.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -136,13 +137,14 @@ def _is_resumed(queue: DeadLetterQueue, operation_id: str) -> bool:
 
 
 def _end_with_the_drill() -> None:
-    os.read(sys.stdin.fileno(), 1)
+    # Unlike a read, this lets the greenlets of gevent's pool run.
+    select.select([sys.stdin], [], [])
     os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
     """Run the process that the command line names."""
-    directory, role = sys.argv[1:]
+    directory, role, *_pool = sys.argv[1:]
     threading.Thread(target=_end_with_the_drill, daemon=True).start()
     plan = Plan.read(directory)
     app = prepared(plan)
@@ -150,7 +152,3 @@ def main() -> None:
         _work(app, plan)
     else:
         _redrive(app)
-
-
-if __name__ == "__main__":
-    main()

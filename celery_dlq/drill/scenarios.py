@@ -68,10 +68,10 @@ def _recover(ground: Ground) -> Sequence[str]:
 
 def _kill_process(ground: Ground) -> Sequence[str]:
     sent = _at_work(ground)
-    for task_id in sent:
-        [pid, *_] = ground.plan.runs.pids(Runs.STARTED, task_id)
-        if pid == ground.worker.pid:
-            raise LeftOut("tasks of this pool run in the worker's own process; see kill-worker")
+    pids = [pid for one in sent for pid in ground.plan.runs.pids(Runs.STARTED, one)]
+    if ground.worker.pid in pids:
+        raise LeftOut("tasks of this pool run in the worker's own process; see kill-worker")
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return sent

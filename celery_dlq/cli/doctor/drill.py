@@ -42,7 +42,11 @@ _OPEN = {
     "--only", multiple=True, type=Word("a scenario", SCENARIOS), metavar="SCENARIO",
     help=f"Run this one; may be repeated. One of: {', '.join(SCENARIOS)}.",
 )  # fmt: skip
-@click.option("-P", "--pool", help="Pool of the worker. Default: worker_pool of the configuration.")
+# For -P or --pool, Celery would also prepare this process for gevent.
+@click.option(
+    "--worker-pool", "pool", metavar="POOL",
+    help="Pool of the worker. Default: worker_pool of the configuration.",
+)  # fmt: skip
 @click.option(
     "--store-url", metavar="URL",
     help="Empty database for the drill, if the user of the store may not create one.",

@@ -49,7 +49,7 @@ def with_processes(project):
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"celery_dlq.drill.process" in words:
+        if b"celery_dlq.drill" in words:
             environ = path.with_name("environ").read_bytes()
             found += [path.parent.name] if project.queue.encode() in environ else []
     return found
@@ -64,7 +64,7 @@ def test_every_scenario_ends_well_and_nothing_is_left(request, make_project, lef
     project.settings["dlq_redis_atomic_take"] = broker == "redis_url"
     done, found = drill(project)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert {one["result"] for one in found.values()} == {"ok"}, found
+    assert {one["result"] for one in found.values() if one["sent"]} == {"ok"}, found
     assert found["redrive-killed"]["done"] == found["redrive-killed"]["sent"] == 20
     assert left(project) == []
 

@@ -53,7 +53,15 @@ def test_a_gap_ends_with_1(run, accounts):
 
 def test_options_are_passed_on(run, accounts):
     done = run(
-        "drill", "--only", "fail", "--only", "poison", "-P", "threads", "--store-url", "sqlite:///x"
+        "drill",
+        "--only",
+        "fail",
+        "--only",
+        "poison",
+        "--worker-pool",
+        "threads",
+        "--store-url",
+        "sqlite:///x",
     )
     assert done.exit_code == 0, done.output
     assert accounts[1] == [
