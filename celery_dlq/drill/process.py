@@ -1,7 +1,7 @@
 """A process of a drill's own: a worker of the user's app, or a redrive that is to be killed.
 
-Its standard input is a pipe: when the drill ends, however that happens, the pipe is closed, and the process and
-its pool end.
+Its standard input is a pipe: when the drill ends, however that happens, the pipe is closed, and the process
+and its pool end.
 """
 
 from __future__ import annotations
