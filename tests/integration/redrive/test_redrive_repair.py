@@ -126,7 +126,7 @@ def test_arguments_that_do_not_fit_any_more(project, died):
     task_id = died("member")
     done = project.run("dlq", "redrive", task_id, "--yes")
     assert done.returncode != 0
-    assert "missing a required argument: 'x'" in done.stdout + done.stderr
+    assert "do not fit proj.member any more: missing x;" in done.stdout + done.stderr
     done = project.run("dlq", "redrive", task_id, "--set", "kwargs.x=5", "--yes")
     assert done.returncode == 0, done.stderr
     project.fixed.touch()
