@@ -170,7 +170,7 @@ class DeadLetter:
     route: str = ""
     redrive_count: int = 0
     envelope: Envelope
-    #: The release for which its message is: that of its first failure or of its last edit. Set by the store.
+    #: The release for which its message is: that of its first failure, or of its last edit.
     message_release: str = ""
     #: Set by the store while a redrive holds the letter.
     claim_token: str | None = None

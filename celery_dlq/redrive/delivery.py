@@ -62,8 +62,8 @@ class Delivery:
         try:
             ready, changes = self._prepare(letters, result)
         except RedriveError as error:
-            unsent = BatchResult(token=token, unsent=ids_of(letters))
-            return Outgoing(result=unsent, error=str(error), lasts=isinstance(error, _LASTING))
+            result.unsent = [one for one in ids_of(letters) if one not in result.skipped]
+            return Outgoing(result=result, error=str(error), lasts=isinstance(error, _LASTING))
         why_not = self._reopen_chords(ready) if ready else None
         if why_not is not None:
             result.unsent += ids_of(ready)

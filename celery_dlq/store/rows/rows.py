@@ -93,7 +93,6 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
         rule=letter.explanation.rule,
         evidence=letter.explanation.evidence,
         path=letter.explanation.path,
-        message_release=letter.message_release or letter.release,
     )
     return {
         **fit(tables.letter, given),
