@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RepairFunction = Callable[[list[Any], dict[str, Any], dict[str, Any]], Any]
 
 #: Seconds that a call may take, and how many calls of a redrive may take longer before it ends. Together they
-#: must be shorter than the lease of a claim.
-TIMEOUT_S, MOST_HUNG = 10.0, 3
+#: must be shorter than the lease of a claim, and one must be shorter than the time in which Flower answers.
+TIMEOUT_S, MOST_HUNG = 5.0, 3
 
 _PARTS = ("args", "kwargs", "headers")
 
@@ -105,7 +105,7 @@ class Calls:
     continues without it."""
 
     def __init__(self, app: Any) -> None:
-        self._app, self._hung = app, 0
+        self._app, self._hung = app, list[str]()
         self._thread: _Thread | None = None
 
     def changed(self, function: RepairFunction, named: str, contents: Contents) -> Contents:
@@ -115,16 +115,17 @@ class Calls:
         :raises RepairError: it leaves the letter out, raised, hangs, or returned something else.
         :raises FunctionHangs: too many calls have hung.
         """
-        if self._hung >= MOST_HUNG:
+        if len(self._hung) >= MOST_HUNG:
             raise FunctionHangs(
-                f"{named} and other functions did not end within {TIMEOUT_S:g} seconds, {MOST_HUNG} times; "
-                "correct them, restart this process, and resume the redrive"
+                f"{len(self._hung)} calls did not end within {TIMEOUT_S:g} seconds, the last one of "
+                f"{self._hung[-1]}; correct it, restart this process, and resume the redrive"
             )
         self._thread = self._thread or _Thread(self._app)
         try:
             returned = self._thread.call(lambda: function(*(contents[part] for part in _PARTS)))
         except _HangsError:
-            self._hung, self._thread = self._hung + 1, None
+            self._hung.append(named)
+            self._thread = None
             raise RepairError(f"{named} did not end within {TIMEOUT_S:g} seconds") from None
         except (Exception, SystemExit) as error:
             raised = f"{named} raised {type(error).__name__}: {safe_message(error)}"

@@ -195,7 +195,9 @@ class TestFunctionsOfTheUser:
         fill(*"abcdef")
         paused = redrive(orders=hanging)
         assert (paused.state, paused.counts.skipped) == (OperationState.PAUSED, 3)
-        assert paused.cause.startswith("repair 'it' and other functions did not end within")
+        assert paused.cause.startswith(
+            "3 calls did not end within 0.02 seconds, the last one of repair 'it'; "
+        )
         assert (publisher.sent, set(states().values())) == ([], {"dead"})
 
     def test_a_worker_does_not_try_again(self, operations, fill, hanging):
