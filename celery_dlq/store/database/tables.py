@@ -75,7 +75,7 @@ letter: Table = _table(
     Column("worker", name(), nullable=False),
     Column("pid", BigInteger),
     Column("release", name(), nullable=False),
-    # That of the first failure or of the last edit: the message is as it was then.
+    # That in which it became a letter, or was edited last: the message is as it was then.
     Column("message_release", name(), nullable=False, server_default=""),
     Column("root_id", name()),
     Column("parent_id", name()),
