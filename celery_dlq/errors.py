@@ -110,6 +110,10 @@ class MessageChanged(RepairError):
     """The message has just changed, so nothing was done; look at the letter again."""
 
 
+class FunctionHangs(RedriveError):
+    """Functions that change messages do not end; run: celery dlq help repair-letters."""
+
+
 class PayloadError(RepairError):
     """The body of the message cannot be read; run: celery dlq help foreign-messages."""
 

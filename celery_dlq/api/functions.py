@@ -1,20 +1,22 @@
-"""The part of the Python API that registers functions of the user: hooks, and repair handlers."""
+"""The part of the Python API that registers functions of the user: hooks, repairs, upgrades, and handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, UnknownHandler, page
-from celery_dlq.hooks.event import EventHook, EventKind, shown
+from celery_dlq.hooks.event import EventHook, EventKind, find_hook, shown
 from celery_dlq.known import names_its_arguments, unknown_name
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
+from celery_dlq.redrive.functions import RepairFunction, Upgrade, functions_of, numbers_of
+from celery_dlq.settings.validation import Allowed
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.worker.task import DLQTask
 
@@ -30,13 +32,24 @@ OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any
 
 
 HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
+RepairT = TypeVar("RepairT", bound=RepairFunction)
+
+_REPAIR_NAME = Allowed(
+    "a name of 1 to 100 printable characters, without blanks at its ends",
+    lambda name: (
+        isinstance(name, str)
+        and 0 < len(name) <= 100
+        and name.isprintable()
+        and name == name.strip()
+    ),
+)
 
 _EVERY_LETTER = Filter()
 
 
 class FunctionsAPI(AppParts):
-    """The methods of a dead-letter queue that register hooks and repair handlers. Each ``on_`` method is also
-    a decorator: it returns its argument.
+    """The methods of a dead-letter queue that register hooks, repairs, upgrades and handlers. Each ``on_``
+    method is also a decorator: it returns its argument.
 
     :raises SettingsError: from each of them, if the argument cannot be a hook.
     """
@@ -73,6 +86,57 @@ class FunctionsAPI(AppParts):
     def on_resolved(self, hook: OfLetter) -> OfLetter:
         """Call ``hook`` with every letter whose message succeeded."""
         return self.hooks.register(EventKind.RESOLVED, hook)
+
+    @property
+    def repairs(self) -> Mapping[str, RepairFunction]:
+        """The repairs by name, in the order of their registration. The app's modules are imported first."""
+        self.app.loader.import_default_modules()
+        return functions_of(self.app).repairs
+
+    def repair(self, name: str) -> Callable[[RepairT], RepairT]:
+        """Register a function that changes a message: a decorator. The function gets copies of args, kwargs
+        and headers, and returns the three new values, or None to leave the letter out.
+
+        :param name: its name in ``dlq redrive --repair``, in Flower, and in ``Repair(function=…)``.
+        :raises SettingsError: the name is not allowed, or another function has it.
+        """
+        if not _REPAIR_NAME.accepts(name):
+            raise SettingsError(
+                f"@dlq.repair({name!r}): give {_REPAIR_NAME.words}. See {page('repair-letters')}."
+            )
+        repairs = functions_of(self.app).repairs
+
+        def register(function: RepairT) -> RepairT:
+            _check_new(f"@dlq.repair({name!r})", repairs.get(name), function)
+            repairs[name] = function
+            return function
+
+        return register
+
+    def upgrade(self, task: str, *, to: str) -> Callable[[RepairT], RepairT]:
+        """Register a function that brings the messages of a task to its arguments in a release: a decorator.
+        The function is like a repair. It is called whenever a letter of an earlier release is sent back.
+
+        :param task: the whole name of the task.
+        :param to: the release, as in ``dlq_release``.
+        :raises SettingsError: a value is not allowed, or there is another upgrade to this release.
+        """
+        if not isinstance(task, str) or not task:
+            raise SettingsError(f"@dlq.upgrade({task!r}): give the name of a task.")
+        if not isinstance(to, str) or numbers_of(to) is None:
+            raise SettingsError(
+                f"@dlq.upgrade({task!r}): to={to!r} has no place among the releases; give one that ends with "
+                f"numbers, such as 2026.12 or v1.4.0. See {page('repair-letters')}."
+            )
+        functions = functions_of(self.app)
+
+        def register(function: RepairT) -> RepairT:
+            known = {one.to: one.function for one in functions.upgrades.get(task, ())}
+            _check_new(f"@dlq.upgrade({task!r}, to={to!r})", known.get(to), function)
+            functions.add_upgrade(Upgrade(task=task, to=to, function=function))
+            return function
+
+        return register
 
     @cached_property
     def handlers(self) -> dict[str, Handler]:
@@ -153,7 +217,7 @@ class FunctionsAPI(AppParts):
 
     def _add(self, new: Handler) -> None:
         known = self.handlers.get(new.name)
-        if known is not None and _is_another(known, new):
+        if known is not None and _is_another(known.function, new.function):
             raise SettingsError(
                 f"Handler {new.name}: {shown(known.function)} has this name already; give "
                 f"{shown(new.function)} another one by name=."
@@ -184,9 +248,22 @@ def _own_name(function: object) -> str:
     return found
 
 
-def _is_another(known: Handler, new: Handler) -> bool:
-    """Whether these are two handlers. One handler comes twice if its module is imported twice."""
-    if shown(known.function) != shown(new.function):
+def _check_new(what: str, known: RepairFunction | None, new: RepairFunction) -> None:
+    """Check that ``new`` can be registered.
+
+    :param known: the function that was registered in its place.
+    :raises SettingsError: it cannot be called, or another function is known.
+    """
+    find_hook(new)
+    if known is not None and _is_another(known, new):
+        raise SettingsError(
+            f"{what}: {shown(known)} is registered so already; remove it, or {shown(new)}."
+        )
+
+
+def _is_another(known: object, new: object) -> bool:
+    """Whether these are two functions. One function comes twice if its module is imported twice."""
+    if shown(known) != shown(new):
         return True
     # All objects of a class come from one place. Those of a dataclass can be compared.
-    return is_dataclass(new.function) and known.function != new.function
+    return is_dataclass(new) and known != new

@@ -56,14 +56,18 @@ class TicketKind(str, Enum):
 class Redrive:
     """Send the message back, with other contents where they are given. A part that is None does not change.
 
-    :raises HandlerError: a part has the wrong type.
+    :raises HandlerError: a part, or the name of the repair, has the wrong type.
     """
 
     args: Sequence[Any] | None = None
     kwargs: Mapping[str, Any] | None = None
     headers: Mapping[str, Any] | None = None
+    #: The name of a repair of the app (``@dlq.repair``), which then changes these contents.
+    repair: str | None = None
 
     def __post_init__(self) -> None:
+        if self.repair is not None:
+            _check_text(self, "repair")
         if self.args is not None and not isinstance(self.args, (list, tuple)):
             raise HandlerError(f"Redrive(args={type(self.args).__name__}): give a list, or None.")
         for name in ("kwargs", "headers"):
@@ -74,7 +78,8 @@ class Redrive:
     @property
     def changes(self) -> dict[str, Any]:
         """The parts that are given, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        parts = {"args": self.args, "kwargs": self.kwargs, "headers": self.headers}
+        return {name: value for name, value in parts.items() if value is not None}
 
 
 @dataclass(frozen=True)

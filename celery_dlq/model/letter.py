@@ -170,6 +170,8 @@ class DeadLetter:
     route: str = ""
     redrive_count: int = 0
     envelope: Envelope
+    #: The release for which its message is: that in which it became a letter, or was edited last.
+    message_release: str = ""
     #: Set by the store while a redrive holds the letter.
     claim_token: str | None = None
     lease_expires_at: datetime | None = None

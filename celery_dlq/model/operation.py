@@ -121,8 +121,8 @@ class Repair:
 
     #: Assignments as they were given, such as ``kwargs.currency="USD"``, applied in order.
     assignments: tuple[str, ...] = ()
-    #: ``module:function``, called after the assignments.
-    transform: str | None = None
+    #: The name of a repair of the app (``@dlq.repair``), called after the assignments.
+    function: str | None = None
     to_queue: str | None = None
     to_task: str | None = None
     #: When a worker may run it: seconds after it was sent, or a time.

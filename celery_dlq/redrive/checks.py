@@ -12,10 +12,17 @@ from typing import Any
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
 from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
+from celery_dlq.redact import clip
 from celery_dlq.redrive.chords import why_not_whole
 from celery_dlq.redrive.payload import Payload, accepted_by, read_payload, task_of
 from celery_dlq.redrive.queues import Targets
 from celery_dlq.redrive.validation import Validator
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+#: Arguments and parameters of a difference that are named, and characters of a name.
+_NAMED, _NAME = 5, 60
 
 
 @contextmanager
@@ -94,7 +101,8 @@ class Checks:
         try:
             self._calls[task].bind(payload.args, payload.kwargs)
         except TypeError as error:
-            return f"its arguments do not fit {task} any more: {error}; repair them, or discard it"
+            said = self._calls[task].difference(payload.args, payload.kwargs) or error
+            return f"its arguments do not fit {task} any more: {said}; repair them, or discard it"
         return None
 
     def _why_not_whole(self, letter: DeadLetter, payload: Payload, now: datetime) -> str | None:
@@ -173,6 +181,61 @@ class Call:
                 return
         if self.signature is not None:
             self.signature.bind(*args, **kwargs)
+
+    def difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """The parameters that get no argument, and the arguments that no parameter takes, in words; empty if
+        there are none."""
+        if self.signature is None:
+            return ""
+        known = list(self.signature.parameters.values())
+        filled, unexpected = filled_by(known, len(args), kwargs)
+        stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        needed = [one.name for one in known if one.default is one.empty and one.kind not in stars]
+        parts = {
+            "missing": [name for name in needed if name not in filled],
+            "unexpected": unexpected,
+        }
+        return ", ".join(f"{what} {_some(names)}" for what, names in parts.items() if names)
+
+
+def filled_by(
+    known: Sequence[inspect.Parameter], count: int, kwargs: Mapping[str, Any]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The arguments of each parameter, and the arguments that no parameter takes."""
+    filled: dict[str, list[str]] = {}
+    unexpected: list[str] = []
+    for place, name in zip(range(count), _places(known, count), strict=True):
+        _give(filled, unexpected, name, f"args[{place}]")
+    by_name = {one.name for one in known if one.kind in _BY_NAME}
+    rest = next((one.name for one in known if one.kind is one.VAR_KEYWORD), None)
+    for key in kwargs:
+        is_taken = key in by_name and key in filled
+        name = None if is_taken else key if key in by_name else rest
+        _give(filled, unexpected, name, f"kwargs.{key}")
+    return filled, unexpected
+
+
+def _places(known: Sequence[inspect.Parameter], count: int) -> Iterator[str | None]:
+    """The names of the parameters that take ``count`` positional arguments; None for one that no parameter
+    takes."""
+    by_place = [one.name for one in known if one.kind in _BY_PLACE][:count]
+    rest = next((one.name for one in known if one.kind is one.VAR_POSITIONAL), None)
+    yield from by_place
+    yield from (rest for _ in range(count - len(by_place)))
+
+
+def _give(
+    filled: dict[str, list[str]], unexpected: list[str], name: str | None, argument: str
+) -> None:
+    if name is None:
+        unexpected.append(argument)
+    else:
+        filled.setdefault(name, []).append(argument)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return " ".join(clip(name, _NAME) for name in names[:_NAMED]) + more
 
 
 def _shape(signature: inspect.Signature | None) -> list[tuple[str, object, bool]] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import RedriveError, SandboxError
+from celery_dlq.errors import FunctionHangs, RedriveError, SandboxError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.checks import Checks
 from celery_dlq.redrive.chords import reopen_chords
@@ -21,6 +21,13 @@ from celery_dlq.redrive.queues import Depths
 from celery_dlq.redrive.repair import Repairs
 
 logger: logging.Logger = get_logger(__name__)
+
+#: Errors with which the next run would fail, too.
+_LASTING = (SandboxError, FunctionHangs)
+
+#: Seconds after which the rest of a batch is given back. Functions of the user may be slow, and the claim
+#: must not expire before its letters are sent.
+PREPARE_S = 30.0
 
 
 @dataclass(kw_only=True)
@@ -55,8 +62,8 @@ class Delivery:
         try:
             ready, changes = self._prepare(letters, result)
         except RedriveError as error:
-            unsent = BatchResult(token=token, unsent=ids_of(letters))
-            return Outgoing(result=unsent, error=str(error), lasts=isinstance(error, SandboxError))
+            result.unsent = [one for one in ids_of(letters) if one not in result.skipped]
+            return Outgoing(result=result, error=str(error), lasts=isinstance(error, _LASTING))
         why_not = self._reopen_chords(ready) if ready else None
         if why_not is not None:
             result.unsent += ids_of(ready)
@@ -85,7 +92,11 @@ class Delivery:
         """The repaired letters that pass the checks and fit into their queues, and the changes in them by
         task id."""
         now, ready, changes = self.context.clock.now(), list[DeadLetter](), dict[str, str]()
-        for original in letters:
+        until = self.context.clock.monotonic() + PREPARE_S
+        for place, original in enumerate(letters):
+            if place and self.context.clock.monotonic() >= until:
+                result.unsent = ids_of(letters[place:])
+                break
             letter, change, why = self.repairs.repaired(original, now)
             why = why or self.checks.why_not(letter, now)
             if why is not None:
@@ -95,7 +106,7 @@ class Delivery:
             if change:
                 changes[letter.task_id] = change
         fit, rest = self.depths.part(ready)
-        result.unsent = ids_of(rest)
+        result.unsent += ids_of(rest)
         return fit, changes
 
     def _reopen_chords(self, letters: Sequence[DeadLetter]) -> str | None:

@@ -22,7 +22,10 @@ from celery_dlq.redrive.contents import (
     why_not_set,
     with_contents,
 )
+from celery_dlq.redrive.functions import Calls, functions_of
 from celery_dlq.redrive.payload import accepted_by
+from celery_dlq.redrive.upgrades import upgraded
+from celery_dlq.settings import Settings
 from celery_dlq.store.base import Edit
 from celery_dlq.unpack import SHOWN_LIMIT
 
@@ -40,7 +43,7 @@ def contents_to_edit(app: Any, letter: DeadLetter) -> Contents:
     :raises RepairError: they cannot be read, or ``letter`` is not dead.
     """
     _check_dead(letter)
-    contents = contents_of(letter, accepted_by(app), at_most=SHOWN_LIMIT)
+    contents = contents_of(upgraded(app, letter), accepted_by(app), at_most=SHOWN_LIMIT)
     contents["headers"] = {
         name: value for name, value in contents["headers"].items() if not _stays(name)
     }
@@ -65,7 +68,7 @@ def text_of(contents: Any) -> str:
     except Exception as error:
         raise RepairError(
             f"its arguments cannot be written as JSON ({type(error).__name__}: {error}); "
-            "change them by redrive --transform"
+            "change them by redrive --repair"
         ) from error
 
 
@@ -111,20 +114,25 @@ def make_edit(
     changes: Mapping[str, Any],
     redactor: Redactor,
     *,
+    repair: str | None = None,
     who: str,
     why: str = "",
     at: datetime,
 ) -> Edit:
-    """Replace args, kwargs or headers of the message of ``letter`` with those in ``changes``. Fixed headers
-    may be left out.
+    """Upgrade the message of ``letter``, and replace args, kwargs or headers with those in ``changes``. Fixed
+    headers may be left out.
 
+    :param repair: the name of a repair of the app, which is called then.
     :raises NothingChanged: the message stays the same.
-    :raises RepairError: a fixed header is changed, or ``letter`` is not dead.
+    :raises RepairError: a fixed header is changed, the repair fails, or ``letter`` is not dead.
     """
     _check_dead(letter)
     accepted = accepted_by(app)
     before = contents_of(letter, accepted, at_most=SHOWN_LIMIT)
-    wanted = _wanted(contents_of(letter, accepted), changes)
+    wanted = _wanted(contents_of(upgraded(app, letter), accepted), changes)
+    if repair is not None:
+        function = functions_of(app).repair_named(repair)
+        wanted = Calls(app).changed(function, f"repair {repair!r}", wanted)
     after = with_contents(letter, wanted, accepted)
     diff = describe(before, contents_of(after, accepted), redactor)
     if not diff:
@@ -132,7 +140,7 @@ def make_edit(
     return Edit(
         task_id=letter.task_id, before=letter.envelope, after=after.envelope,
         args=redactor.display(wanted["args"]), kwargs=redactor.display(wanted["kwargs"]), diff=diff,
-        who=who, why=why, at=at,
+        who=who, why=why, at=at, release=Settings.from_app(app).release,
     )  # fmt: skip
 
 

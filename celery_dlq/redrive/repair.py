@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-
-from celery.utils.imports import import_from_cwd
 
 from celery_dlq.errors import RepairError
 from celery_dlq.hiding import hide_assignment
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Repair
-from celery_dlq.redact import Redactor, clip, safe_message
+from celery_dlq.redact import Redactor, clip
 from celery_dlq.redrive.contents import (
     LINE,
-    Contents,
     contents_of,
     describe,
     why_not_set,
     with_contents,
 )
+from celery_dlq.redrive.functions import Calls, functions_of
 from celery_dlq.redrive.payload import (
     accepted_by,
     parameters_of,
     read_payload,
     write_payload,
 )
-
-#: Gets copies of args, kwargs and headers, and returns new ones, or None to leave the letter out.
-Transform = Callable[[list[Any], dict[str, Any], dict[str, Any]], Any]
+from celery_dlq.redrive.upgrades import Upgrades
 
 
 def described(repair: Repair, redactor: Redactor) -> dict[str, Any]:
@@ -63,9 +57,10 @@ class Repaired(NamedTuple):
 
 
 class Repairs:
-    """The changes of one redrive.
+    """The changes of one redrive: upgrades, assignments, the repair that it names, and other routes, in this
+    order.
 
-    :raises RepairError: an assignment is wrong, or the transform cannot be imported.
+    :raises RepairError: an assignment is wrong, or the app has no such repair.
     """
 
     def __init__(self, app: Any, repair: Repair, redactor: Redactor) -> None:
@@ -75,33 +70,37 @@ class Repairs:
         self._changes = repair.given
         self._accepted = accepted_by(app)
         self._assignments = [_checked(parse_assignment(text)) for text in repair.assignments]
-        self._transform = import_transform(repair.transform) if repair.transform else None
+        self._function = (
+            functions_of(app).repair_named(repair.function) if repair.function else None
+        )
+        self._calls = Calls(app)
+        self._upgrades = Upgrades(app, self._calls)
 
     def repaired(self, letter: DeadLetter, now: datetime) -> Repaired:
-        """``letter`` with its message changed. An error concerns this letter only."""
-        if not self._changes:
-            return Repaired(letter)
+        """``letter`` with its message changed. An error concerns this letter only.
+
+        :raises FunctionHangs: functions of the user have hung too often.
+        """
         try:
-            rewritten = self._rewritten(letter)
-            if rewritten is None:
-                return Repaired(letter=letter, why_not=f"{self._repair.transform} left it out")
-            changed = self._rerouted(rewritten, now)
+            changed = self._upgrades.upgraded(letter)
+            if self._changes:
+                changed = self._rerouted(self._rewritten(changed), now)
         except RepairError as error:
             return Repaired(letter=letter, why_not=str(error))
-        return Repaired(letter=changed, change=self._change(letter, changed))
+        return Repaired(changed, "" if changed is letter else self._change(letter, changed))
 
-    def _rewritten(self, letter: DeadLetter) -> DeadLetter | None:
-        """``letter`` with its new arguments and headers; None if the transform leaves it out."""
-        if not self._assignments and self._transform is None:
+    def _rewritten(self, letter: DeadLetter) -> DeadLetter:
+        """``letter`` with its new arguments and headers."""
+        if not self._assignments and self._function is None:
             return letter
         contents = contents_of(letter, self._accepted)
         parameters = self._parameters_of(letter.task) if self._assignments else None
         for assignment in self._assignments:
             assignment.placed(parameters, contents).apply(contents)
-        if self._transform is None:
-            return with_contents(letter, contents, self._accepted)
-        returned = _called(self._transform, str(self._repair.transform), contents)
-        return None if returned is None else with_contents(letter, returned, self._accepted)
+        if self._function is not None:
+            named = f"repair {self._repair.function!r}"
+            contents = self._calls.changed(self._function, named, contents)
+        return with_contents(letter, contents, self._accepted)
 
     def _rerouted(self, letter: DeadLetter, now: datetime) -> DeadLetter:
         """``letter`` with its new task, queue, time and priority."""
@@ -145,41 +144,6 @@ class Repairs:
         if letter.due_at is not None:
             routed["eta"] = letter.due_at.isoformat()
         return {**contents, "headers": headers, **routed}
-
-
-def import_transform(name: str) -> Transform:
-    """The function that ``name`` (``module:function``) names.
-
-    :raises RepairError: it cannot be imported, or is not a function that can be called.
-    """
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise RepairError(f"--transform {name}: write it like shop.repairs:in_euros")
-    try:
-        found: Any = import_from_cwd(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise RepairError(
-            f"--transform {name} cannot be imported: {type(error).__name__}: {safe_message(error)}"
-        ) from error
-    if not callable(found) or inspect.iscoroutinefunction(found):
-        raise RepairError(
-            f"--transform {name} is not a function that can be called; write it with def"
-        )
-    return found  # type: ignore[no-any-return]
-
-
-def _called(transform: Transform, name: str, contents: Contents) -> Contents | None:
-    try:
-        returned = transform(contents["args"], contents["kwargs"], contents["headers"])
-    except (Exception, SystemExit) as error:
-        raise RepairError(f"{name} raised {type(error).__name__}: {safe_message(error)}") from error
-    if returned is None:
-        return None
-    if not isinstance(returned, (tuple, list)) or len(returned) != 3:
-        raise RepairError(f"{name} must return args, kwargs and headers, or None to leave it out")
-    return dict(zip(("args", "kwargs", "headers"), returned, strict=True))
 
 
 def _checked(assignment: Assignment) -> Assignment:

@@ -342,6 +342,8 @@ class Edit:
     #: Why, in that person's words.
     why: str = ""
     at: datetime
+    #: The release of the code (``dlq_release``) for which the new message is.
+    release: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery_dlq.redact import REDACTED, Redactor, clip, safe_repr
-from celery_dlq.redrive.checks import Call
+from celery_dlq.redrive.checks import Call, filled_by
 from celery_dlq.view.text import first_line
 
 #: Parameters that are shown, and characters of a default value, of an annotation and of a docstring.
@@ -17,8 +17,6 @@ _PARAMETERS, _VALUE, _DOC = 50, 80, 300
 #: Arguments of one parameter that are named.
 _NAMED = 5
 
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _STARS: Mapping[object, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
@@ -66,7 +64,7 @@ def signature_of(
     """
     call = Call(task)
     known = None if call.signature is None else list(call.signature.parameters.values())
-    filled, unexpected = _filled(known or [], len(args), kwargs)
+    filled, unexpected = filled_by(known or [], len(args), kwargs)
     return Signature(
         doc=clip(first_line(_doc_of(task)), _DOC),
         parameters=None
@@ -116,38 +114,3 @@ def _default(one: inspect.Parameter, redactor: Redactor) -> str:
 def _some(names: Sequence[str]) -> tuple[str, ...]:
     more = (f"and {len(names) - _NAMED:,} more",) if len(names) > _NAMED else ()
     return (*names[:_NAMED], *more)
-
-
-def _filled(
-    known: Sequence[inspect.Parameter], count: int, kwargs: Mapping[str, Any]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """The arguments of each parameter, and the arguments that no parameter takes."""
-    filled: dict[str, list[str]] = {}
-    unexpected: list[str] = []
-    for place, name in zip(range(count), _places(known, count), strict=True):
-        _give(filled, unexpected, name, f"args[{place}]")
-    by_name = {one.name for one in known if one.kind in _BY_NAME}
-    rest = next((one.name for one in known if one.kind is one.VAR_KEYWORD), None)
-    for key in kwargs:
-        is_taken = key in by_name and key in filled
-        name = None if is_taken else key if key in by_name else rest
-        _give(filled, unexpected, name, f"kwargs.{key}")
-    return filled, unexpected
-
-
-def _places(known: Sequence[inspect.Parameter], count: int) -> Iterator[str | None]:
-    """The names of the parameters that take ``count`` positional arguments; None for one that no parameter
-    takes."""
-    by_place = [one.name for one in known if one.kind in _BY_PLACE][:count]
-    rest = next((one.name for one in known if one.kind is one.VAR_POSITIONAL), None)
-    yield from by_place
-    yield from (rest for _ in range(count - len(by_place)))
-
-
-def _give(
-    filled: dict[str, list[str]], unexpected: list[str], name: str | None, argument: str
-) -> None:
-    if name is None:
-        unexpected.append(argument)
-    else:
-        filled.setdefault(name, []).append(argument)

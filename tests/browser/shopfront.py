@@ -6,7 +6,7 @@ from pathlib import Path
 from celery import Celery
 from queues import queue_settings
 
-from celery_dlq import AutoRedrive, DLQTask, Filter, Timetable
+from celery_dlq import AutoRedrive, DeadLetterQueue, DLQTask, Filter, Timetable
 from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 
@@ -52,6 +52,12 @@ def charge(order_id, currency="EUR", card_number=None):
     """Fails until its arguments are fixed."""
     if currency not in ("EUR", "USD"):
         raise UnknownCurrency(f"order {order_id}: no currency {currency!r}")
+
+
+@DeadLetterQueue.of(app).repair("currency in capitals")
+def in_capitals(args, kwargs, headers):
+    """Changes eur to EUR."""
+    return args, {**kwargs, "currency": kwargs["currency"].upper()}, headers
 
 
 @app.task(base=DLQTask, name="shop.ship")

@@ -149,7 +149,7 @@ def test_one_argument_is_fixed_in_forty_letters(shop, page):
     page.get_by_role("link", name="Redrive its letters").click()
     page.get_by_label("Set arguments").fill("kwargs.curency=EUR")
     page.get_by_role("button", name="Check which letters can be sent").click()
-    expect(page.locator("#dlq-plan")).to_contain_text("unexpected keyword argument 'curency'")
+    expect(page.locator("#dlq-plan")).to_contain_text("unexpected kwargs.curency")
     look_at(page, "redrive-wrong-change")
 
     page.get_by_label("Set arguments").fill("kwargs.currency=EUR")
@@ -165,6 +165,27 @@ def test_one_argument_is_fixed_in_forty_letters(shop, page):
     for task_id in ids:
         shop.wait_for_letter(task_id, shop.RESOLVED)
     assert shop.audited("redrive").detail["repair"] == {"set": ['kwargs.currency="EUR"']}
+
+
+def test_a_group_is_repaired_by_a_function_of_the_app(shop, page):
+    ids = [shop.send("shop.charge", number, currency="eur") for number in range(7)]
+    for task_id in ids:
+        shop.wait_for_letter(task_id)
+    page.goto(f"/dead-letters/groups/{shop.letter(ids[0]).fingerprint}")
+    page.get_by_role("link", name="Redrive its letters").click()
+    page.get_by_label("Repair").select_option("currency in capitals")
+    page.get_by_role("button", name="Check which letters can be sent").click()
+    expect(page.locator(".dlq-diff")).to_have_count(5)
+    expect(page.locator(".dlq-diff").first).to_contain_text('+ kwargs.currency = "EUR"')
+    expect(page.get_by_label("Repair")).to_have_value("currency in capitals")
+    look_at(page, "redrive-repair")
+
+    page.locator("#dlq-number").fill("7")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-orders")).to_contain_text("currency in capitals")
+    for task_id in ids:
+        shop.wait_for_letter(task_id, shop.RESOLVED)
+    assert shop.audited("redrive").detail["repair"] == {"function": "currency in capitals"}
 
 
 def test_two_letters_are_compared(shop, page):

@@ -52,6 +52,7 @@ def letter(task_id: str = "0d3f", *attempts: Attempt, **changes: Any) -> DeadLet
         "worker": "celery@host",
         "pid": 4711,
         "release": "1.4.2",
+        "message_release": changes.get("release", "1.4.2"),
         "root_id": task_id,
         "parent_id": None,
         "group_id": None,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
 from celery_dlq.cli.doctor.broker import no_remote_control
 from celery_dlq.cli.session import Session
-from celery_dlq.known import near_names, unknown_task
+from celery_dlq.known import near_names, unknown_name, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
+from celery_dlq.redrive.functions import functions_of
 from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
 from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
@@ -52,6 +53,10 @@ def check_tasks(session: Session) -> Findings:
             "no task uses DLQTask, so nothing is captured; write @app.task(base=DLQTask), or check that "
             "-A names the app that defines the tasks"
         )
+    for task in functions_of(session.cli.app).upgrades:
+        if task not in session.cli.app.tasks:
+            said = unknown_name("a task of this app", task, session.task_names())
+            yield warning(f"@dlq.upgrade names another task: {said}")
 
 
 def check_rules(session: Session) -> Findings:

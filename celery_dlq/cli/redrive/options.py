@@ -169,9 +169,8 @@ def _repair_options() -> Options:
             "--set", "assignments", metavar="PATH=VALUE", multiple=True,
             help="Change an argument: kwargs.currency=USD, args.0=5. Repeatable.",
         ),
-        "transform": click.option(
-            "--transform", metavar="MODULE:FUNCTION",
-            help="Call your function to change or skip each message.",
+        "function": text(
+            "--repair", "function", help="Call the function registered by this name (@dlq.repair)."
         ),
         "to_queue": text("--to-queue", help="Send to this queue instead of the original one."),
         "to_task": text("--to-task", help="Run this task instead of the original one."),

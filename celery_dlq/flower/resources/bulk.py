@@ -30,6 +30,7 @@ from celery_dlq.flower.resources.letter_acts import (
     ACTS,
     ORDERS,
     PLAN,
+    REPAIR,
     SEEN,
     SET,
     Act,
@@ -90,6 +91,8 @@ class BulkView:
     plan: Plan | None = None
     #: The mark of a form whose changes are shown in the plan; empty without changes.
     seen: str = ""
+    #: The names of the repairs of the app.
+    repairs: Sequence[str] = ()
 
     def value(self, name: str) -> str:
         """The value of a field: what was given, or a suggestion."""
@@ -118,7 +121,7 @@ class BulkView:
             ("Cannot be sent", f"{least if plan.unsendable else ''}{plan.unsendable:,}"),
             ("May run twice", f"{plan.awaited:,}"),
         ]
-        if self.seen:
+        if self.seen or plan.changed:
             changed = f"{plan.changed:,} of {plan.tried:,} that were checked"
             found.append(("Would be changed", changed))
         return found
@@ -218,10 +221,16 @@ class ManyLettersPage(Page):
             warnings=warnings,
             plan=plan,
             seen=self.mark(_act_with_changes(wanted, given)) if is_shown else "",
+            repairs=await self._repairs(),
         )
         tasks = [*found.by_task]
         parameters = self.site.parameters(tasks[0]) if len(tasks) == 1 else ()
         self.page("bulk", view, status, parameters=parameters)
+
+    async def _repairs(self) -> Sequence[str]:
+        if self.act != "redrive":
+            return ()
+        return await self.site.consult_now(lambda queue: tuple(queue.repairs))
 
     async def _plan(self, found: Reach, given: Given) -> Plan | None:
         """The plan of a redrive, if it was asked for or there are changes to show. It tries the first
@@ -298,12 +307,12 @@ def _to_take(count: int, given: Given) -> int:
 
 
 def _changes(given: Given) -> bool:
-    return bool(first(given, SET).strip())
+    return bool(first(given, SET).strip() or first(given, REPAIR))
 
 
 def _act_with_changes(wanted: Filter, given: Given) -> str:
     """The act that a mark is for: a redrive of just these letters with just these changes."""
-    said = json.dumps([sorted(to_pairs(wanted)), read_repair(given).assignments])
+    said = json.dumps([sorted(to_pairs(wanted)), read_repair(given).given])
     return f"redrive {hashlib.blake2b(said.encode(), digest_size=16).hexdigest()}"
 
 

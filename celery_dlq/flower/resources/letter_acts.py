@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: The fields of a redrive's orders, in addition to the filter.
 ORDERS = ("rate", "canary", "limit", "again", "why")
 
-#: The field of the changes of a redrive: assignments, one in a line.
-SET = "set"
+#: The fields of the changes of a redrive: assignments, one in a line; and the name of a repair.
+SET, REPAIR = "set", "repair"
 
 #: Asks for the plan of a redrive; and the mark of a form whose changes were shown.
 PLAN, SEEN = "plan", "seen"
@@ -120,17 +120,18 @@ def read_repair(given: Given) -> Repair:
     """The changes that a redrive makes to each message.
 
     :raises RepairError: an assignment is invalid.
+    :raises FilterError: several repairs are named.
     """
     lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first(given, SET)))
     assignments = tuple(line for line in lines if line)
     if len(assignments) > MOST_SET:
         raise RepairError(
             f"Set arguments: {len(assignments):,} lines are more than {MOST_SET}; leave some out, or use "
-            "redrive --transform on the command line."
+            "a repair (@dlq.repair)."
         )
     for text in assignments:
         _check_assignment(text)
-    return Repair(assignments=assignments)
+    return Repair(assignments=assignments, function=one(given, REPAIR) or None)
 
 
 def orders_in(given: Given) -> Orders:
@@ -274,8 +275,8 @@ def _delete(queue: DeadLetterQueue, found: Reach, given: Given, who: str, is_ope
 #: The acts on many letters, by name.
 ACTS = {
     "redrive": Act(
-        fields=ORDERS,
-        form=(SET, PLAN, SEEN),
+        fields=(*ORDERS, REPAIR),
+        form=(SET, REPAIR, PLAN, SEEN),
         check=read_orders,
         take=lambda _is_open: redrivable,
         run=_redrive,

@@ -75,6 +75,8 @@ letter: Table = _table(
     Column("worker", name(), nullable=False),
     Column("pid", BigInteger),
     Column("release", name(), nullable=False),
+    # That in which it became a letter, or was edited last: the message is as it was then.
+    Column("message_release", name(), nullable=False, server_default=""),
     Column("root_id", name()),
     Column("parent_id", name()),
     Column("group_id", name()),

@@ -48,8 +48,8 @@ _LOOKED_AT = 100_000
 T = TypeVar("T")
 
 _NAMES = (
-    "last_failed_at", "id", "claim_token", "task_id", "task", "first_failed_at", "release", "canvas",
-    "redrive_count", "reason", "verdict", "rule",
+    "last_failed_at", "id", "claim_token", "task_id", "task", "first_failed_at", "release",
+    "message_release", "canvas", "redrive_count", "reason", "verdict", "rule",
     "content_type", "content_encoding", "exchange", "routing_key", "queue",
 )  # fmt: skip
 
@@ -286,7 +286,8 @@ def claimed_letter(
     values = _SAME.copy()
     (
         values["last_failed_at"], _, _, values["task_id"], values["task"], values["first_failed_at"],
-        values["release"], values["canvas"], values["redrive_count"], reason, verdict, rule, *place,
+        values["release"], values["message_release"], values["canvas"], values["redrive_count"], reason,
+        verdict, rule, *place,
     ) = row  # fmt: skip
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)
     values["claim_token"], values["lease_expires_at"] = token, lease_until

@@ -65,8 +65,9 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
     stored = searched.redactor.stored
     shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
+    made_in = fit(letter, {"message_release": edit.release})
     for table in (letter, content):
-        changed = part_of(table, {**after, **shown})
+        changed = part_of(table, {**after, **shown, **made_in})
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
     replace_terms(connection, [(row["id"], shown)], searched.value_limit)
     _count(connection, row, after)

@@ -10,9 +10,11 @@ from celery.backends.base import DisabledBackend
 from celery.exceptions import TimeoutError as ResultTimeout
 
 from celery_dlq.errors import SettingsError, page
+from celery_dlq.known import unknown_name
 from celery_dlq.model.auto_redrive import EVERY, AutoState, AutoStatus
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.worker import Circuits
+from celery_dlq.redrive.functions import functions_of
 from celery_dlq.store.base import Operation
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements
 from celery_dlq.upkeep.parked import is_overdue
@@ -30,13 +32,17 @@ _HOURS = 2
 
 
 def check_definitions(app: Any, settings: Settings) -> None:
-    """Check the requirements of all automatic redrives against the tasks and settings of ``app``. It does not
+    """Check all automatic redrives against the tasks, the repairs and the settings of ``app``. It does not
     need the store.
 
-    :raises SettingsError: the requirements of one of them can never hold.
+    :raises SettingsError: the requirements of one of them can never hold, or it names an unknown repair.
     """
+    repairs = functions_of(app).repairs
     for auto in settings.auto_redrive:
         problems = list(_problems(auto.require, app, settings.release))
+        named = auto.orders.repair.function
+        if named and named not in repairs:
+            problems.append(f"orders: {unknown_name('a repair of this app', named, repairs)}")
         if problems:
             raise SettingsError(
                 f"dlq_auto_redrive: {auto.name!r} can never run. {' '.join(problems)} See {_DOCS}."

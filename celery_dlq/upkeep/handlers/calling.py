@@ -40,6 +40,7 @@ from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.redrive.contents import contents_of
 from celery_dlq.redrive.edit import make_edit
 from celery_dlq.redrive.payload import accepted_by
+from celery_dlq.redrive.upgrades import upgraded
 from celery_dlq.store.base import Edit
 from celery_dlq.upkeep.handlers.definition import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name
@@ -81,7 +82,7 @@ class Caller:
     def __init__(self, app: Any, redactor: Redactor, now: Callable[[], datetime]) -> None:
         self._app, self._redactor, self._now = app, redactor, now
         accepted = accepted_by(app)
-        self._read = lambda stored: contents_of(stored, accepted)
+        self._read = lambda stored: contents_of(upgraded(app, stored), accepted)
         self._hide = lambda stored: hide_letter(stored, redactor)
 
     def call(
@@ -113,13 +114,14 @@ class Caller:
 
     def _changed(self, handler: Handler, stored: DeadLetter, verdict: Redrive) -> Answer:
         """The answer with the new message, if a part of it was changed."""
-        if not verdict.changes:
+        if not verdict.changes and verdict.repair is None:
             return Answer(verdict=verdict)
         who, at = by_handler(handler.name), self._now()
+        by = "" if verdict.repair is None else f", repair {verdict.repair}"
         try:
             edit = make_edit(
-                self._app, stored, verdict.changes, self._redactor, who=who, at=at,
-                why=f"version {handler.version}",
+                self._app, stored, verdict.changes, self._redactor, repair=verdict.repair, who=who,
+                at=at, why=f"version {handler.version}{by}",
             )  # fmt: skip
         except NothingChanged:
             return Answer(verdict=verdict)

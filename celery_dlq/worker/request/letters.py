@@ -227,6 +227,7 @@ def dead_letter(
         worker=attempts[-1].worker if attempts else worker,
         pid=failure.pid,
         release=wiring.settings.release,
+        message_release=wiring.settings.release,
         root_id=_text_or_none(fields.get("root_id")),
         parent_id=_text_or_none(fields.get("parent_id")),
         group_id=_text_or_none(fields.get("group") or fields.get("taskset")),

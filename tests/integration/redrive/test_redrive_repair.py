@@ -7,7 +7,7 @@ import pytest
 from project import wait_for
 
 from celery_dlq import Filter, Orders
-from celery_dlq.model.operation import Repair
+from celery_dlq.model.operation import OperationState, Repair
 from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -24,6 +24,31 @@ def died(project):
         return task_id
 
     return died
+
+
+@pytest.fixture
+def deploy(project):
+    """Gives the app of commands and workers these functions and settings, in addition to its own."""
+
+    def deploy(functions, **settings):
+        start = "import celery_dlq, proj\ndlq = celery_dlq.DeadLetterQueue.of(proj.app)\n"
+        project.directory.joinpath("fixes.py").write_text(start + functions)
+        project.settings.update(imports=["fixes"], **settings)
+
+    return deploy
+
+
+AS_NUMBERS = """
+@dlq.repair("as numbers")
+def as_numbers(args, kwargs, headers):
+    return [int(args[0])], kwargs, headers
+"""
+#: Applied twice, it would add two; its result fits the task in any case.
+ONE_MORE = """
+@dlq.upgrade("proj.terminal", to="1.5")
+def one_more(args, kwargs, headers):
+    return [args[0] + 1], kwargs, headers
+"""
 
 
 def redrive(project, **repair):
@@ -56,17 +81,52 @@ def test_a_value_is_set_and_the_original_stays(project, died):
     assert sending.change == '- args[0] = "5"\n+ args[0] = 5'
 
 
-def test_a_transform_on_the_command_line(project, died):
+def test_a_repair_by_its_name_on_the_command_line(project, died, deploy):
     task_id = died("add", "5", more=2)
-    project.directory.joinpath("repairs.py").write_text(
-        "def number(args, kwargs, headers):\n    return [int(args[0])], kwargs, headers\n"
-    )
-    words = ("dlq", "redrive", task_id, "--transform", "repairs:number", "--yes")
+    words = ("dlq", "redrive", task_id, "--repair", "as numbers", "--yes")
+    refused = project.run(*words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "'as numbers' is not a repair of this app; none exists." in refused.stderr
+    deploy(AS_NUMBERS)
     tried = project.run(*words, "--dry-run")
     assert "+ args[0] = 5" in tried.stdout
     assert project.letter(task_id).state is State.DEAD
     assert project.run(*words).returncode == 0
     assert result_of(project, task_id) == 7
+
+
+def test_a_worker_looks_the_repair_up_and_pauses_if_it_does_not_know_it(project, died, deploy):
+    task_id = died("add", "5", more=2)
+    deploy(AS_NUMBERS)
+    words = ("dlq", "redrive", task_id, "--repair", "as numbers", "--yes", "--detach")
+    assert project.run(*words).returncode == 0
+    deploy("")
+    [made] = project.dlq.operations()
+    with project.worker("-c", "1"):
+        wait_for("the pause", lambda: project.dlq.operation(made.id).state is OperationState.PAUSED)
+    said = "'as numbers' is not a repair of this app; none exists. Correct the name, or deploy"
+    assert said in project.dlq.operation(made.id).cause
+    deploy(AS_NUMBERS)
+    assert project.run("dlq", "operations", "resume", made.id, "--detach").returncode == 0
+    assert result_of(project, task_id) == 7
+
+
+def test_an_upgrade_is_made_once_in_every_redrive(project, died, deploy):
+    """The letter keeps its original, which stays one of the release of its first failure."""
+    task_id = died("terminal", 1)
+    deploy(ONE_MORE, dlq_release="1.5")
+    words = ("dlq", "redrive", task_id, "--yes", "--detach")
+    assert project.run(*words).returncode == 0
+    with project.worker("-c", "1"):
+        wait_for("its failure", lambda: project.letter(task_id).redrive_count == 1)
+        again = project.wait_for_letter(task_id)
+    assert (again.release, again.message_release) == ("1.5", "1.4.2")
+    assert again.message == "bad currency 2"
+    [sending] = project.dlq.store.sendings.of_letter(task_id)
+    assert sending.change == "- args[0] = 1\n+ args[0] = 2"
+    project.fixed.touch()
+    assert project.run(*words).returncode == 0
+    assert result_of(project, task_id) == 2
 
 
 def test_an_edit_is_sent_by_every_redrive_after_it(project, died):
@@ -126,7 +186,7 @@ def test_arguments_that_do_not_fit_any_more(project, died):
     task_id = died("member")
     done = project.run("dlq", "redrive", task_id, "--yes")
     assert done.returncode != 0
-    assert "missing a required argument: 'x'" in done.stdout + done.stderr
+    assert "do not fit proj.member any more: missing x;" in done.stdout + done.stderr
     done = project.run("dlq", "redrive", task_id, "--set", "kwargs.x=5", "--yes")
     assert done.returncode == 0, done.stderr
     project.fixed.touch()

@@ -309,7 +309,8 @@ NOT_SEARCHED = {
 NAMES = {
     "who closed_by status_by host": "a person who acted, and the machine; they stay by design",
     "task_id root_id parent_id group_id correlation_id subject": "ids; personal data must not be used as one",
-    "task exception_type path rule handler version route release resolved_in recipe regroup": "names in code",
+    "task exception_type path rule handler version route resolved_in recipe regroup": "names in code",
+    "release message_release": "releases of code",
     "queue exchange routing_key content_type content_encoding broker app canvas": "names in settings",
     "worker process holder place": "names of processes",
     "fingerprint raw_fingerprint id run operation claim_token token": "ids",

@@ -114,6 +114,7 @@ def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store)
         first_failed_at=T0,
         args=first.args,
         envelope=first.envelope,
+        message_release=first.release,
     )
 
 

@@ -81,10 +81,10 @@ def test_acts_on_a_letter_and_on_the_operations_it_was_in(store):
 def test_a_redrive_counts_what_it_has_sent_and_keeps_what_it_planned(store):
     store.letters.save([letter(name) for name in "abc"])
     made = operation("one", wanted=Filter(), orders=Orders(why="the bank is back"))
-    store.operations.create(made, repair={"transform": "shop.fixes:euro"})
+    store.operations.create(made, repair={"function": "euros"})
     (row,) = store.audit.find().rows
     assert (row.count, row.why, row.detail["planned"]) == (0, "the bank is back", 3)
-    assert row.detail["repair"] == {"transform": "shop.fixes:euro"}
+    assert row.detail["repair"] == {"function": "euros"}
     store.claims.take(made, token="t", lease_until=LATER, limit=9, now=T0)
     store.claims.skip("one", "t", {"c": "too old"}, now=T0)
     changes = {"a": '- kwargs.currency = "EUX"', "b": ""}

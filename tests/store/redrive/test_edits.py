@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.factories import T0, envelope, letter, operation
+from support.factories import T0, attempt, envelope, letter, operation
 
 from celery_dlq.redrive.edit import digest_of
 from celery_dlq.store.base import Change, Edit
@@ -101,3 +101,21 @@ def test_the_history_has_the_message_that_was_looked_at(store):
     (change,) = store.edits.of_letter("a")
     assert digest_of(change.before) == seen
     assert digest_of(store.letters.get("a").envelope) == digest_of(edit().after) != seen
+
+
+def test_a_message_is_of_the_release_of_its_first_failure_until_it_is_edited(store):
+    """A failed redrive keeps the message, whichever release ran it; upgrades depend on this."""
+    store.letters.save([letter("a", envelope=BEFORE, release="2026.10")])
+    claim = store.claims.take(
+        operation("one"), token="t", lease_until=T0 + timedelta(hours=1), limit=9, now=T0
+    )
+    assert [one.message_release for one in claim.letters] == ["2026.10"]
+    store.claims.end("one", "t", {"a": ""}, now=T0)
+    again = letter("a", attempt(redrive=1, minutes=1), envelope=BEFORE, release="2026.12")
+    store.letters.save([again])
+    found = store.letters.get("a")
+    assert (found.release, found.message_release) == ("2026.12", "2026.10")
+    [read], _ = store.letters.read(["a"])
+    assert read.message_release == "2026.10"
+    assert store.edits.save(edit(release="2026.12"))
+    assert store.letters.get("a").message_release == "2026.12"

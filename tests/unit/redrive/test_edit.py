@@ -156,13 +156,13 @@ def test_a_body_that_says_more_values_than_can_be_written(app, body, content_typ
         text_to_edit(app, letter(envelope=sent))
 
 
-def test_values_that_json_cannot_encode_need_a_transform(app):
+def test_values_that_json_cannot_encode_need_a_repair(app):
     app.conf.accept_content = ["pickle"]
     sent = envelope(
         body=pickle.dumps([[{1, 2}, slice(1)], {}, {}]),
         content_type="application/x-python-serialize", content_encoding="binary",
     )  # fmt: skip
-    with pytest.raises(RepairError, match="--transform"):
+    with pytest.raises(RepairError, match="--repair"):
         text_to_edit(app, letter(envelope=sent))
 
 

@@ -43,10 +43,10 @@ def operations_of(app, store, time):
 
 @pytest.fixture
 def lacking(operations, fill):
-    """Left to a worker that lacks its transform."""
+    """Left to a worker that lacks its repair."""
     fill("a")
     plan = operations.plan(Filter(), Orders())
-    orders = Orders(repair=Repair(transform="onlyhere:good"))
+    orders = Orders(repair=Repair(function="euros"))
     return operations.make(Filter(), orders, who="tester", detached=True, plan=plan)
 
 
@@ -213,7 +213,9 @@ class TestLeftToAWorker:
         ended = operations.carry_on(lacking.id, never)
         paused = operations.get(lacking.id)
         assert paused.state is OperationState.PAUSED
-        assert "cannot be imported" in paused.cause
+        assert (
+            "'euros' is not a repair of this app; none exists. Correct the name, or" in paused.cause
+        )
         assert (ended.error, ended.operation) == (paused.cause, paused)
         assert operations.left() == []
         operations.resume(lacking.id, who="tester")

@@ -2,9 +2,7 @@
 
 import json
 import pickle
-import sys
 from datetime import datetime, timedelta, timezone
-from types import ModuleType
 
 import msgpack
 import pytest
@@ -16,8 +14,9 @@ from celery_dlq.errors import RepairError
 from celery_dlq.model.operation import Repair
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.contents import LINE, kind_of
+from celery_dlq.redrive.functions import functions_of
 from celery_dlq.redrive.message import headers_to_send
-from celery_dlq.redrive.repair import Repairs, described, import_transform
+from celery_dlq.redrive.repair import Repairs, described
 
 NOW = T0 + timedelta(hours=1)
 EMBED = {"callbacks": [{"task": "shop.thank"}], "errbacks": None, "chain": [], "chord": None}
@@ -42,16 +41,14 @@ def repair(app):
 
 
 @pytest.fixture
-def transforms(monkeypatch):
-    """Makes functions importable, as ``transforms:NAME``."""
-    module = ModuleType("transforms")
-    monkeypatch.setitem(sys.modules, "transforms", module)
+def named(app):
+    """Registers a repair; returns its name."""
 
-    def add(function, name="change"):
-        setattr(module, name, function)
-        return f"transforms:{name}"
+    def named(function):
+        functions_of(app).repairs["in euros"] = function
+        return "in euros"
 
-    return add
+    return named
 
 
 def message(args=(17,), kwargs=None, **headers):
@@ -212,37 +209,37 @@ class TestAssignments:
         assert "repr" not in repaired.change
 
 
-class TestTransforms:
-    def test_gets_the_parts_and_returns_new_ones(self, repair, transforms):
+class TestNamedRepairs:
+    def test_gets_the_parts_and_returns_new_ones(self, repair, named):
         def change(args, kwargs, headers):
             return (args[0] + 1,), {**kwargs, "currency": "USD"}, {**headers, "tenant": "acme"}
 
-        repaired = repair(transform=transforms(change), assignments=("args[0]=5",))
+        repaired = repair(function=named(change), assignments=("args[0]=5",))
         assert body_of(repaired) == [[6], {"currency": "USD"}, EMBED]
         assert kind_of(repaired.change) == "args[], kwargs.currency, headers.tenant"
 
-    def test_may_change_its_copies(self, repair, transforms):
+    def test_may_change_its_copies(self, repair, named):
         def change(args, kwargs, headers):
             kwargs["currency"] = headers["list"][0] = "USD"
             return args, kwargs, headers
 
         made = message((1,), {"currency": "EUX"}, list=["a"])
-        repaired = repair(sent=made, transform=transforms(change))
+        repaired = repair(sent=made, function=named(change))
         assert body_of(repaired)[1] == {"currency": "USD"}
         assert made.envelope.headers["list"] == ["a"]
         assert '- headers.list[0] = "a"' in repaired.change
 
-    def test_may_leave_a_letter_out(self, repair, transforms):
-        repaired = repair(transform=transforms(lambda *_: None))
-        assert repaired.why_not == "transforms:change left it out"
+    def test_may_leave_a_letter_out(self, repair, named):
+        repaired = repair(function=named(lambda *_: None))
+        assert repaired.why_not == "repair 'in euros' left it out"
 
     @pytest.mark.parametrize("error", [ValueError("no such order"), SystemExit(3)])
-    def test_an_error_of_a_transform_concerns_one_letter(self, repair, transforms, error):
+    def test_an_error_of_a_repair_concerns_one_letter(self, repair, named, error):
         def change(*_):
             raise error
 
-        why = repair(transform=transforms(change)).why_not
-        assert why.startswith(f"transforms:change raised {type(error).__name__}: ")
+        why = repair(function=named(change)).why_not
+        assert why.startswith(f"repair 'in euros' raised {type(error).__name__}: ")
 
     @pytest.mark.parametrize(
         ("returned", "words"),
@@ -257,45 +254,24 @@ class TestTransforms:
             (([], {}, {}), "changes the task id (headers.id)"),
         ],
     )
-    def test_nonsense(self, repair, transforms, returned, words):
-        assert words in repair(transform=transforms(lambda *_: returned)).why_not
+    def test_nonsense(self, repair, named, returned, words):
+        assert words in repair(function=named(lambda *_: returned)).why_not
 
     @pytest.mark.parametrize("name", ["id", "task", "group_index", "x-dlq-letter"])
-    def test_may_not_change_fixed_headers(self, repair, transforms, name):
-        change = transforms(
-            lambda args, kwargs, headers: (args, kwargs, {**headers, name: "other"})
-        )
-        assert f"headers.{name}" in repair(transform=change).why_not
+    def test_may_not_change_fixed_headers(self, repair, named, name):
+        change = named(lambda args, kwargs, headers: (args, kwargs, {**headers, name: "other"}))
+        assert f"headers.{name}" in repair(function=change).why_not
 
-    def test_values_that_the_serializer_cannot_encode(self, repair, transforms):
-        change = transforms(lambda args, kwargs, headers: ([object()], kwargs, headers))
-        assert "json cannot encode it: EncodeError" in repair(transform=change).why_not
+    def test_values_that_the_serializer_cannot_encode(self, repair, named):
+        change = named(lambda args, kwargs, headers: ([object()], kwargs, headers))
+        assert "json cannot encode it: EncodeError" in repair(function=change).why_not
 
-    @pytest.mark.parametrize(
-        ("name", "words"),
-        [
-            ("transforms", "write it like"),
-            (":change", "write it like"),
-            ("no_such_module_at_all:f", "cannot be imported: ModuleNotFoundError"),
-            ("transforms:no_such", "cannot be imported: AttributeError"),
-            ("transforms:number", "is not a function"),
-            ("transforms:asynchronous", "is not a function"),
-        ],
-    )
-    def test_a_transform_that_cannot_be_imported(self, transforms, name, words):
-        async def asynchronous(): ...
-
-        transforms(5, "number")
-        transforms(asynchronous, "asynchronous")
-        with pytest.raises(RepairError, match=words):
-            import_transform(name)
-
-    @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
-    def test_a_module_that_raises(self, tmp_path, monkeypatch, error):
-        tmp_path.joinpath("raises_when_imported.py").write_text(f"raise {error}('no')")
-        monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(RepairError, match=f"cannot be imported: {error}: no"):
-            import_transform("raises_when_imported:change")
+    def test_one_that_the_app_does_not_have(self, app, named):
+        named(print)
+        with pytest.raises(RepairError) as caught:
+            Repairs(app, Repair(function="in eros"), Redactor())
+        said = "'in eros' is not a repair of this app; did you mean 'in euros'? there is in euros."
+        assert str(caught.value).startswith(said)
 
 
 class TestSerializers:
@@ -406,12 +382,12 @@ def test_changes_of_one_kind_have_one_name(repair):
 def test_a_repair_is_described_without_its_secrets():
     repair = Repair(
         assignments=('kwargs.card["token"]=4711', "args[0].sku=A-1", "kwargs.password=x"),
-        transform="shop.fixes:euro", to_queue="slow", countdown_s=5.0,
+        function="in euros", to_queue="slow", countdown_s=5.0,
         eta=datetime(2026, 5, 31, tzinfo=timezone.utc),
     )  # fmt: skip
     assert described(repair, Redactor(("token", "password"))) == {
         "set": ["kwargs.card.token=[redacted]", 'args[0].sku="A-1"', "kwargs.password=[redacted]"],
-        "transform": "shop.fixes:euro",
+        "function": "in euros",
         "to_queue": "slow",
         "countdown_s": 5.0,
         "eta": "2026-05-31T00:00:00+00:00",

@@ -1,10 +1,14 @@
 """What ends or pauses a redrive: a stop, another process, a broker, result backend or store that fails."""
 
+import threading
+
 import pytest
 
+from celery_dlq import Filter
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.model.operation import OperationState
-from celery_dlq.redrive import delivery
+from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
+from celery_dlq.redrive import delivery, functions
+from celery_dlq.redrive.functions import functions_of
 from celery_dlq.redrive.message import Sent
 
 
@@ -151,3 +155,53 @@ class TestAnotherProcess:
         assert (ended.state, ended.cause.split()[-1]) == (state, "boss")
         assert ended.counts.left == 10 - len(publisher.sent) >= 2
         assert set(states().values()) <= {"dead", "redriven"}
+
+
+class TestFunctionsOfTheUser:
+    """Repairs run in the process of the redrive; they may be slow, or hang."""
+
+    @pytest.fixture
+    def repaired_by(self, app):
+        def repaired_by(function):
+            functions_of(app).repairs["it"] = function
+            return Orders(pacing=Pacing(batch=6), repair=Repair(function="it"))
+
+        return repaired_by
+
+    @pytest.fixture
+    def hanging(self, repaired_by, monkeypatch):
+        monkeypatch.setattr(functions, "TIMEOUT_S", 0.02)
+        end = threading.Event()
+        yield repaired_by(lambda *_: end.wait())
+        end.set()
+
+    def test_the_rest_of_a_slow_batch_is_given_back(
+        self, publisher, redrive, fill, time, repaired_by
+    ):
+        fill(*"abcdef")
+
+        def slow(*parts):
+            time.pass_(20)
+            return parts
+
+        done = redrive(orders=repaired_by(slow))
+        assert (done.state, done.counts.out) == (OperationState.DONE, 6)
+        assert publisher.sent == list("abcdef")
+        assert max(map(len, publisher.batches)) == 2
+
+    def test_letters_of_one_that_hangs_are_skipped_and_then_the_run_ends(
+        self, publisher, redrive, fill, states, hanging
+    ):
+        fill(*"abcdef")
+        paused = redrive(orders=hanging)
+        assert (paused.state, paused.counts.skipped) == (OperationState.PAUSED, 3)
+        assert paused.cause.startswith(
+            "3 calls did not end within 0.02 seconds, the last one of repair 'it'; "
+        )
+        assert (publisher.sent, set(states().values())) == ([], {"dead"})
+
+    def test_a_worker_does_not_try_again(self, operations, fill, hanging):
+        fill(*"abcd")
+        made = operations.make(Filter(), hanging, who="tester", detached=True)
+        assert operations.carry_on(made.id, lambda: False).lasts
+        assert operations.get(made.id).state is OperationState.PAUSED

@@ -108,7 +108,7 @@ def test_trouble_is_logged_once_and_so_is_its_end(caplog):
 
 
 def test_an_abandoned_operation_is_logged_with_its_cause(caplog):
-    cause = "RepairError: --transform onlyhere:good cannot be imported"
+    cause = "RepairError: 'euros' is not a repair of this app"
     paused = replace(operation("op1", OperationState.PAUSED), cause=cause)
     caplog.set_level("INFO")
     work_off(RunResult(paused, cause, lasts=True))

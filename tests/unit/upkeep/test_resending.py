@@ -227,11 +227,11 @@ def test_the_changes_of_the_operation_are_made_again(look, store, world):
 
 
 def test_changes_that_cannot_be_made_here_are_logged_once(look, store, world, caplog):
-    redriven(store, letter("a"), repair=Repair(transform="no.such:thing"))
+    redriven(store, letter("a"), repair=Repair(function="euros"))
     look()
     look()
     assert (world.sent, again(store)) == ([], 0)
-    assert caplog.text.count("--transform no.such:thing cannot be imported") == 1
+    assert caplog.text.count("'euros' is not a repair of this app") == 1
 
 
 def test_a_letter_that_its_change_leaves_out_is_not_counted(look, store, world, caplog):

@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 from celery.app.base import Celery
 
-from celery_dlq import AutoRedrive, DLQTask, Filter, Leave, Requirements
+from celery_dlq import AutoRedrive, DLQTask, Filter, Leave, Orders, Repair, Requirements
 from celery_dlq.store.database.engine import Database
 
 
@@ -50,6 +50,15 @@ def test_nothing_is_asked(checked):
             [AutoRedrive("a", where=Filter(task="t"), require=Requirements(probe="ping"))],
             "auto", "'ping', which is not a task of this app",
         ),
+        (
+            "dlq_auto_redrive",
+            [
+                AutoRedrive(
+                    "a", where=Filter(task="t"), orders=Orders(repair=Repair(function="in euros"))
+                )
+            ],
+            "auto", "'a' can never run. orders: 'in euros' is not a repair of this app",
+        ),
     ],
 )  # fmt: skip
 def test_an_error_ends_with_1(checked, app, name, value, check, said):
@@ -60,9 +69,12 @@ def test_an_error_ends_with_1(checked, app, name, value, check, said):
 def test_warnings_end_with_1_on_request(checked, app, queue):
     app.conf.dlq_auto_redrive = [AutoRedrive("a", where=Filter(task="shop.chrage"))]
     queue.handler(where=Filter(task="shop.chrage"), name="b")(lambda _letter: Leave())
+    queue.upgrade("charge", to="2026.12")(lambda *parts: parts)
     found = checked()
     assert "'shop.chrage' is not a task of this app" in found["auto", "warning"]
     assert "'shop.chrage' is not a task of this app" in found["handlers", "warning"]
+    said = "@dlq.upgrade names another task: 'charge' is not a task of this app; did you mean"
+    assert found["tasks", "warning"].startswith(said)
     assert checked("--fail-on", "warning", status=1) == found
 
 

@@ -118,7 +118,7 @@ def test_a_dry_run_keeps_to_the_limit_and_the_oldest(run, orders):
     assert "1 dead letter of 1 would be sent." in out
 
 
-@pytest.mark.parametrize("option", ["--transform=no.such:thing", "--set=nonsense"])
+@pytest.mark.parametrize("option", ["--repair=no such repair", "--set=nonsense"])
 def test_an_invalid_repair_is_a_usage_error(run, orders, fake, option):
     for more in (["--dry-run"], ["--yes"]):
         result = run("redrive", "--all", option, *more)

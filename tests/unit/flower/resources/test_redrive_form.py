@@ -1,6 +1,9 @@
 """The form of a redrive of many letters: suggestions, and the plan."""
 
+import json
+import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from support.factories import attempt, envelope, letter
@@ -60,6 +63,19 @@ def test_what_was_typed_is_kept_after_an_error(ann, many):
     again = ann.post(REDRIVE, [*{**form, "canary": "", "rate": "9/s", "number": "7"}.items()])
     assert again.status == 409
     assert (field(again, "canary"), field(again, "rate")) == ("", "9/s")
+
+
+def by_rest(visitor, **given):
+    """Ask for a redrive by the REST API."""
+    headers = {"Content-Type": "application/json"}
+    return visitor.ask("POST", "/api/dead-letters/redrive", json.dumps(given), headers)
+
+
+def chosen(page):
+    """Whether each repair is chosen."""
+    options = page.body.partition('id="dlq-repair"')[2].partition("</select>")[0]
+    found = re.findall(r'<option value="([^"]*)"( selected)?>', options)
+    return {unescape(name): bool(mark) for name, mark in found}
 
 
 def plan_in(page):
@@ -160,7 +176,7 @@ class TestChanges:
     def test_an_argument_that_the_task_does_not_take_is_not_sent(self, ann):
         page = check(ann, "task=charge", set="kwargs.curency=USD")
         assert "Would be sent0 of 2Cannot be sent2" in plan_in(page)
-        assert "unexpected keyword argument 'curency'" in plan_in(page)
+        assert "unexpected kwargs.curency" in plan_in(page)
 
     def test_letters_that_stay_the_same_are_said(self, ann):
         page = check(ann, "task=charge", set="kwargs.currency=EUX")
@@ -264,9 +280,10 @@ class TestChanges:
         made = self.send(ann, page, number="").headers["Location"]
         assert "tr0ub4dor" not in ann.get(made).body
 
-    def test_a_function_cannot_be_named(self, ann, store):
+    @pytest.mark.parametrize("field", ["transform", "function"])
+    def test_a_function_of_a_module_cannot_be_named(self, ann, store, field):
         form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))
-        answer = ann.post(REDRIVE, {**form, "transform": "os:system", "number": "2"})
+        answer = ann.post(REDRIVE, {**form, field: "os:system", "number": "2"})
         assert (answer.status, store.operations.find()) == (400, [])
 
     def test_the_page_of_a_letter_takes_no_changes(self, ann, store):
@@ -282,3 +299,79 @@ def test_it_names_the_parameters_of_the_task(ann, many, store):
     assert said in ann.get(f"{REDRIVE}?group=ffff").text
     store.letters.save([letter("other", fingerprint="ffff", task="shop.mail")])
     assert said not in ann.get(f"{REDRIVE}?group=ffff").text
+
+
+class TestRepairs:
+    """Functions of the app that change messages, by their names."""
+
+    @pytest.fixture
+    def dlq(self, app):
+        return DeadLetterQueue.of(app)
+
+    @pytest.fixture
+    def euros(self, dlq):
+        @dlq.repair("in <euros>")
+        def in_euros(args, kwargs, headers):
+            return args, {**kwargs, "currency": "EUR", "token": "tr0ub4dor"}, headers
+
+        return "in <euros>"
+
+    def test_without_repairs_there_is_no_choice(self, ann):
+        assert ann.get(f"{REDRIVE}?task=charge").find("select", id="dlq-repair") == []
+
+    def test_the_choice_has_those_of_the_app(self, ann, euros):
+        assert chosen(ann.get(f"{REDRIVE}?task=charge")) == {"": False, euros: False}
+
+    def test_its_changes_are_shown_and_then_sent(self, ann, store, euros):
+        page = check(ann, "task=charge", repair=euros)
+        assert "Would be changed2 of 2" in plan_in(page)
+        assert '+ kwargs.currency = "EUR"' in plan_in(page)
+        assert "tr0ub4dor" not in page.body
+        assert chosen(page) == {"": False, euros: True}
+        assert store.operations.find() == []
+        form = {**dict(page.form(REDRIVE)), "repair": euros, "number": "2"}
+        assert ann.post(REDRIVE, form).status == 303
+        [made] = store.operations.find()
+        assert made.orders.repair.function == euros
+        assert euros in ann.get(f"/dead-letters/operations/{made.id}").text
+
+    def test_changes_that_were_not_shown_are_not_sent(self, ann, store, euros):
+        form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))
+        answer = ann.post(REDRIVE, {**form, "repair": euros, "number": "2"})
+        assert (answer.status, store.operations.find()) == (409, [])
+        assert '+ kwargs.currency = "EUR"' in plan_in(answer)
+
+    def test_an_unknown_one_is_refused(self, ann, store, euros):
+        page = check(ann, "task=charge", repair="in eros")
+        assert page.status == 400
+        [(_, alert)] = page.find("p", role="alert")
+        assert "'in eros' is not a repair of this app; did you mean 'in <euros>'?" in alert
+        assert store.operations.find() == []
+
+    def test_rest_refuses_an_unknown_one(self, ann, store, euros):
+        sent = by_rest(ann, task="charge", repair="in eros", number=2)
+        assert (sent.status, store.operations.find()) == (400, [])
+        assert "is not a repair of this app" in sent.body
+
+    def test_one_that_raises_concerns_its_letters(self, ann, dlq):
+        dlq.repair("broken")(lambda *_: 1 / 0)
+        plan = plan_in(check(ann, "task=charge", repair="broken"))
+        assert "Would be sent0 of 2" in plan
+        assert "repair 'broken' raised ZeroDivisionError: division by zero" in plan
+
+    def test_rest_takes_its_name(self, ann, store, euros):
+        assert by_rest(ann, task="charge", repair=euros, number=2).status == 202
+        assert store.operations.find()[0].orders.repair.function == euros
+
+    def test_upgrades_are_shown_without_a_choice(self, ann, dlq):
+        @dlq.upgrade("shop.charge", to="2026.12")
+        def renamed(args, kwargs, headers):
+            return [*args, 99], kwargs, headers
+
+        dlq.store.letters.save(
+            [letter("old", release="2026.11", fingerprint="ffff"),
+             letter("new", release="2026.12", fingerprint="ffff")]
+        )  # fmt: skip
+        plan = plan_in(check(ann, "group=ffff"))
+        assert "Would be changed1 of 2" in plan
+        assert "+ args[1] = 99" in plan

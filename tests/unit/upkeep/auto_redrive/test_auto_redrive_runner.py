@@ -7,10 +7,21 @@ import pytest
 from support.auto_world import CHARGES, auto
 from support.factories import T0
 
-from celery_dlq import Filter, Guard, Limits, Orders, Pacing, Requirements, Suspension, Timetable
+from celery_dlq import (
+    Filter,
+    Guard,
+    Limits,
+    Orders,
+    Pacing,
+    Repair,
+    Requirements,
+    Suspension,
+    Timetable,
+)
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.auto_redrive import EVERY, AutoState
 from celery_dlq.model.worker import Circuit, CircuitState
+from celery_dlq.redrive.functions import functions_of
 
 MINUTE = 60.0
 
@@ -25,6 +36,22 @@ def test_a_letter_goes_back_when_its_pause_is_over(world):
     w.round()
     assert w.sent == ["a"]
     assert w.states() == {"a": "resolved"}
+
+
+def test_its_letters_are_changed_by_a_repair_of_the_app(app, world):
+    def dollars(args, kwargs, headers):
+        return args, {"currency": "USD"}, headers
+
+    functions_of(app).repairs["in dollars"] = dollars
+    w = world(auto(orders=Orders(repair=Repair(function="in dollars"))))
+    w.die("a")
+    w.round()
+    [sending] = w.store.sendings.of_letter("a")
+    assert (w.sent, sending.change.splitlines()[-1]) == (["a"], '+ kwargs.currency = "USD"')
+    with pytest.raises(
+        SettingsError, match="orders: 'dollars' is not a repair of this app; did you"
+    ):
+        world(auto(orders=Orders(repair=Repair(function="dollars"))))
 
 
 def test_it_looks_again_only_when_its_time_has_come(world):

@@ -5,6 +5,7 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from support.factories import T0, envelope, letter
 
 from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.redact import Redactor
@@ -215,3 +216,58 @@ def test_a_verdict_that_cannot_be_made_is_an_error_that_stays(call):
 
     answer = call(fail)
     assert (answer.error, answer.may_pass) == ("Discard(reason=''): give a text.", False)
+
+
+class TestRepairs:
+    """A verdict may name a repair of the app, which then changes the message."""
+
+    @pytest.fixture(autouse=True)
+    def euros(self, shop_app):
+        @DeadLetterQueue.of(shop_app).repair("in euros")
+        def in_euros(args, kwargs, headers):
+            if kwargs["currency"] == "gone":
+                return None
+            return args, {**kwargs, "currency": kwargs["currency"].lower()}, headers
+
+    def test_the_repair_changes_the_message(self, call):
+        answer = call(lambda one: Redrive(repair="in euros"))
+        assert answer.detail["change"].endswith('+ kwargs.currency = "eux"')
+        assert answer.edit.why == "version 7, repair in euros"
+
+    def test_it_comes_after_the_changes_of_the_verdict(self, call):
+        answer = call(lambda one: Redrive(kwargs={"currency": "USD"}, repair="in euros"))
+        assert answer.detail["change"].endswith('+ kwargs.currency = "usd"')
+
+    @pytest.mark.parametrize(
+        ("verdict", "error"),
+        [
+            (
+                {"repair": "in eros"},
+                "'in eros' is not a repair of this app; did you mean 'in euros'?",
+            ),
+            ({"repair": "in euros", "kwargs": {}}, "repair 'in euros' raised KeyError: 'currency'"),
+            (
+                {"repair": "in euros", "kwargs": {"currency": "gone"}},
+                "repair 'in euros' left it out",
+            ),
+        ],
+    )
+    def test_one_that_cannot_be_made_is_an_error(self, call, verdict, error):
+        answer = call(lambda one: Redrive(**verdict))
+        assert answer.verdict is None
+        assert answer.error.startswith(f"its Redrive cannot be done: {error}")
+
+    @pytest.mark.parametrize("name", ["", 7])
+    def test_its_name_is_a_text(self, name):
+        with pytest.raises(HandlerError, match="give a text"):
+            Redrive(repair=name)
+
+    def test_a_handler_sees_the_upgraded_message(self, shop_app, call):
+        @DeadLetterQueue.of(shop_app).upgrade("shop.charge", to="2026.12")
+        def renamed(args, kwargs, headers):
+            return args, {"money": kwargs["currency"]}, headers
+
+        seen = []
+        old = letter(message_release="2026.11")
+        call(lambda one: seen.append(one.kwargs) or Leave(), old)
+        assert seen == [{"money": "EUX"}]
