@@ -3,8 +3,7 @@ of the environment: it imports neither celery nor celery_dlq before a test uses 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import pytest
 
 if TYPE_CHECKING:
     from celery_dlq.testing import DeadLetters
-    from celery_dlq.testing.processes import WorkerStarter
 
 
 @pytest.fixture
@@ -42,10 +40,10 @@ def dlq(dlq_app: Any, tmp_path: Path) -> Iterator[DeadLetters]:
 
 
 @pytest.fixture
-def dlq_worker(tmp_path: Path) -> Iterator[WorkerStarter]:
+def dlq_worker(tmp_path: Path) -> Iterator[Callable[..., DeadLetters]]:
     """Starts a real worker, as in ``dlq_worker("shop", "--pool=prefork", broker="redis://localhost/15")``.
     Returns the dead letters of its app."""
-    from celery_dlq.testing.processes import WorkerStarter
+    from celery_dlq.testing.processes import in_processes
 
-    with contextlib.ExitStack() as stack:
-        yield WorkerStarter(tmp_path / "dlq", stack)
+    with in_processes(tmp_path / "dlq") as start:
+        yield start

@@ -28,11 +28,7 @@ def in_a_thread(app: Any, directory: Path) -> Iterator[DeadLetters]:
     :param directory: for the store. It is a file, because SQLite's locks on a database in memory are locks on
         whole tables, which do not wait for each other.
     """
-
-    def consume(queue: str) -> None:
-        app.control.add_consumer(queue)
-
-    with under_test(app, directory, IN_MEMORY, consume) as letters, _working(app):
+    with under_test(app, directory, IN_MEMORY) as letters, _working(app):
         yield letters
 
 

@@ -47,13 +47,10 @@ class Messages:
     """The messages of an app. Each process adds lines to one file, and the test reads them.
 
     :param path: the file.
-    :param on_new_queue: called with the name of a queue of which the app's settings do not say anything.
     """
 
-    def __init__(
-        self, app: Any, path: Path, on_new_queue: Callable[[str], object] = lambda _: None
-    ) -> None:
-        self._app, self._path, self._on_new_queue = app, path, on_new_queue
+    def __init__(self, app: Any, path: Path) -> None:
+        self._app, self._path = app, path
         self._consumed = set(app.amqp.queues)
         self._by_id: dict[str, Sent] = {}
         self._position = 0
@@ -113,7 +110,8 @@ class Messages:
         self._note(id=headers["id"], ended=False, task=name, queue=queue, is_retry=is_retry)
         if queue not in self._consumed:
             self._consumed.add(queue)
-            self._on_new_queue(queue)
+            # The settings do not name it, so the worker does not consume it yet.
+            self._app.control.add_consumer(queue)
 
     def _has_run(self, task: Any, task_id: str, state: str | None, **_: Any) -> None:
         if task.app is self._app:
@@ -121,6 +119,6 @@ class Messages:
             awaits = makes_letters and state in _WITH_A_LETTER
             self._note(id=task_id, ended=True, state=state or "killed", awaits_letter=awaits)
 
-    def _was_revoked(self, request: Any, **_: Any) -> None:
-        if request.app is self._app:
+    def _was_revoked(self, sender: Any, request: Any, **_: Any) -> None:
+        if sender.app is self._app:
             self._note(id=request.id, ended=True, state=states.REVOKED, awaits_letter=False)
