@@ -23,8 +23,8 @@ from celery_dlq.view.text import visible, visible_lines
 #: The most characters of an answer.
 LONGEST = 60_000
 
-#: The most characters of each text in it, and the most items of each list and table: the first pair with which
-#: the answer is short enough.
+#: The most characters of each text in it, and the most items of each list and table: the first pair with
+#: which the answer is short enough.
 _SIZES = ((4_000, 200), (1_000, 50), (200, 50), (80, 50))
 
 _WORDS = frozenset(

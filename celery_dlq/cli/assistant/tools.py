@@ -43,7 +43,7 @@ _AS_JSON = ("--format=json",)
 class Paper:
     """Celery's ``CLIContext`` for a command whose output is an answer."""
 
-    quiet, no_color = False, True
+    quiet, no_color, has_patience = False, True, False
 
     def __init__(self, app: Any) -> None:
         self.app = app
