@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,8 +45,10 @@ def mcp(session: Session) -> None:
 
     async def serve() -> None:
         server = _server(session.cli.app)
+        # What a task's module prints would be written at the end, when standard output is itself again.
         async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            with contextlib.redirect_stdout(sys.stderr):
+                await server.run(incoming, outgoing, server.create_initialization_options())
 
     anyio.run(serve)
 
