@@ -25,7 +25,7 @@ from support.briefs import brief_of
 
 import celery_dlq
 import pytest_celery_dlq
-from celery_dlq import hooks, tickets
+from celery_dlq import hooks, testing, tickets
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
@@ -112,7 +112,12 @@ class TestGeneratedParts:
 
 class TestNames:
     @pytest.mark.parametrize(
-        ("names", "about"), [(hooks.__all__, "hooks"), (tickets.__all__, "repair-and-escalate")]
+        ("names", "about"),
+        [
+            (hooks.__all__, "hooks"),
+            (tickets.__all__, "repair-and-escalate"),
+            (testing.__all__, "test-your-tasks"),
+        ],
     )
     def test_every_ready_hook_and_handler_is_described(self, names: list[str], about: str) -> None:
         text = read(DOCS / "howto" / f"{about}.md")

@@ -48,7 +48,7 @@ def under_test(app: Any, directory: Path, settings: Mapping[str, Any]) -> Iterat
 class DeadLetters:
     """The dead letters of an app under test, and the messages that the test has sent.
 
-    A ``task`` is the task itself, or its name in full or in its last parts.
+    A ``task`` is the task itself. To choose letters and messages, its name is enough, or the last part of it.
     """
 
     #: Seconds after which :meth:`wait` fails.
