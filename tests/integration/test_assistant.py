@@ -20,12 +20,14 @@ from markdown_it import MarkdownIt
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult, Tool
 from support.briefs import HOSTILE, structure_of
-from support.factories import T0, attempt, envelope, letter
+from support.factories import T0, attempt, envelope, letter, operation
+from support.stores.redriving import claim, confirm, release
 
 from celery_dlq.cli.assistant.framing import FRAME, LONGEST
 from celery_dlq.model.group import Annotate, Assign
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
+from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,8 @@ INJECTED = [
     HOSTILE,
 ]
 
+ID = "0d3f0000-0000-4000-8000-000000000001"
+
 #: How a text of the test is found again, whatever it was cut to.
 MARK = "zq"
 
@@ -93,6 +97,13 @@ def shop(tmp_path: Path) -> Path:
     store.letters.save(list(letters()))
     for act in (Annotate(note=marked(0)), Assign(owner=marked(2)[:60])):
         store.groups.triage(f"{0:016x}", act, who=marked(1), now=T0)
+    wanted = Filter(ids=(f"{ID[:-2]}06", f"{ID[:-2]}07"))
+    store.operations.create(
+        operation("abcd1234", wanted=wanted, who=marked(3)[:60], cause=marked(4))
+    )
+    claim(store, wanted, token="abcd1234", lease_until=T0, limit=9, now=T0)
+    confirm(store, "abcd1234", wanted.ids[:1])
+    release(store, "abcd1234", wanted.ids[1:])
     store.close()
     return tmp_path
 
@@ -148,7 +159,6 @@ def text_of(result: CallToolResult) -> str:
     return content.text
 
 
-ID = "0d3f0000-0000-4000-8000-000000000001"
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("overview", {}),
     ("groups", {"limit": 50}),
@@ -167,6 +177,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("explain", {"what": "shop.charge"}),
     ("operations", {}),
     ("operations", {"state": ["running"]}),
+    ("operation", {"operation_id": "abcd", "state": ["sent"], "limit": 5}),
     ("docs", {}),
     ("docs", {"topic": "assistants"}),
     ("propose_redrive", {"ids": [ID, ID[:-2] + "05"]}),
@@ -185,7 +196,7 @@ ERRORS: list[tuple[str, dict[str, Any]]] = [
 def test_every_tool_answers_reads_only_and_changes_nothing(shop: Path) -> None:
     before = contents(shop)
     tools, answers = session(shop, *CALLS)
-    assert {tool.name for tool in tools} - {"operation"} == {name for name, _ in CALLS}
+    assert {tool.name for tool in tools} == {name for name, _ in CALLS}
     for tool in tools:
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint is True

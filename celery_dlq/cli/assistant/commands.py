@@ -12,6 +12,8 @@ from celery_dlq.cli.options import TAKEABLE, Chosen, filters, limit_option, read
 from celery_dlq.cli.selection import select
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.model.operation import Orders, Pacing
+from celery_dlq.redrive.orders import check_orders
+from celery_dlq.redrive.plan import make_plan, try_first
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.records import as_record
@@ -49,6 +51,9 @@ def propose(
     session.load_tasks()
     given = {name: value for name, value in pacing.items() if value is not None}
     orders = Orders(pacing=Pacing(**given))
-    plan = session.queue.plan(wanted, orders)
+    check_orders(orders)
+    # DeadLetterQueue.plan() also frees claims, and a tool writes nothing.
+    context = session.queue.redrive_context
+    plan = make_plan(context, wanted, orders, try_first(context, wanted, orders))
     skipped = [as_record(one, ("task_id", "task", "why_not")) for one in plan.skipped]
     session.screen.emit("json", as_record(plan, skipped=skipped, changes=[]))
