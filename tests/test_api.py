@@ -20,7 +20,7 @@ import click
 import yaml
 
 import celery_dlq
-from celery_dlq import hooks, tickets
+from celery_dlq import hooks, testing, tickets
 from celery_dlq.cli import dlq, exits
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES
 from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings
@@ -32,7 +32,7 @@ FILE = Path(__file__).with_name("api.txt")
 
 
 def names() -> Iterator[str]:
-    for module in (celery_dlq, hooks, tickets):
+    for module in (celery_dlq, hooks, testing, tickets):
         yield from _of_module(module)
     yield from (f"setting dlq_{item.name}" for item in fields(Settings))
     yield from (f"variable {name}" for name in (STORE_URL_VARIABLE, READ_URL_VARIABLE))

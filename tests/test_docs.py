@@ -24,7 +24,8 @@ from support import factories
 from support.briefs import brief_of
 
 import celery_dlq
-from celery_dlq import hooks, tickets
+import pytest_celery_dlq
+from celery_dlq import hooks, testing, tickets
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
@@ -57,6 +58,8 @@ PAGES = sorted(
 
 #: Options of a task that look like settings.
 TASK_OPTIONS = {name for name in vars(DLQTask) if name.startswith("dlq_")}
+#: Fixtures of the pytest plugin.
+FIXTURES = {name for name in vars(pytest_celery_dlq) if name.startswith("dlq_")}
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -109,7 +112,12 @@ class TestGeneratedParts:
 
 class TestNames:
     @pytest.mark.parametrize(
-        ("names", "about"), [(hooks.__all__, "hooks"), (tickets.__all__, "repair-and-escalate")]
+        ("names", "about"),
+        [
+            (hooks.__all__, "hooks"),
+            (tickets.__all__, "repair-and-escalate"),
+            (testing.__all__, "test-your-tasks"),
+        ],
     )
     def test_every_ready_hook_and_handler_is_described(self, names: list[str], about: str) -> None:
         text = read(DOCS / "howto" / f"{about}.md")
@@ -139,7 +147,7 @@ class TestSettings:
 
     @page
     def test_every_setting_that_a_page_names_exists(self, path: Path) -> None:
-        known = {f"dlq_{item.name}" for item in fields(Settings)} | TASK_OPTIONS
+        known = {f"dlq_{item.name}" for item in fields(Settings)} | TASK_OPTIONS | FIXTURES
         # One is misspelt on purpose, to show the error.
         named = set(re.findall(r"(?<![\w.])dlq_[a-z_]+", read(path)))
         assert named - known - {"dlq_max_atempts"} == set()

@@ -167,16 +167,17 @@ def test_every_extra_that_a_page_names_exists() -> None:
     assert {"postgres", "redis"} <= named <= set(extras())
 
 
-def test_the_page_about_tests_passes_as_it_is_written(tmp_path: Path) -> None:
+def test_the_page_about_tests_passes_as_it_is_written(tmp_path: Path, redis_url: str) -> None:
     [files] = {
         json.dumps(block.files) for block in BLOCKS if block.page == "docs/howto/test-your-tasks.md"
     }
     for name, text in json.loads(files).items():
         (tmp_path / name).write_text(text)
+    plugins = ["-p", "pytest_celery_dlq", "-p", "no:randomly", "-p", "no:xdist"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:xdist"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", *plugins],
         cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TEST_BROKER": f"{redis_url}/13"},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout
-    assert "4 passed" in ran.stdout
+    assert "7 passed" in ran.stdout

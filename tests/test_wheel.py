@@ -73,7 +73,7 @@ def test_the_wheel_is_the_package_and_nothing_else(installed):
         for path in (ROOT / "celery_dlq").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert package == on_disk
+    assert package == on_disk | {"pytest_celery_dlq.py"}
     assert "celery_dlq/py.typed" in package
     assert "celery_dlq/store/migrations/env.py" in package
     assert "celery_dlq/store/migrations/versions/0025_initial.py" in package
@@ -104,11 +104,11 @@ def test_the_version_is_the_same_everywhere(installed, tmp_path):
     assert installed.python("import celery_dlq; print(celery_dlq.__version__)", tmp_path) == stated
 
 
-def test_the_licence_and_the_command_come_along(installed):
+def test_the_licence_the_command_and_the_pytest_plugin_come_along(installed):
     assert any(name.endswith("/LICENSE") for name in contents(installed.wheel))
-    assert "[celery.commands]\ndlq = celery_dlq.cli:dlq" in metadata(
-        installed.wheel, "entry_points.txt"
-    )
+    entry_points = metadata(installed.wheel, "entry_points.txt")
+    assert "[celery.commands]\ndlq = celery_dlq.cli:dlq" in entry_points
+    assert "[pytest11]\npytest_celery_dlq = pytest_celery_dlq" in entry_points
 
 
 def test_only_the_runtime_dependencies_are_installed(installed, tmp_path):

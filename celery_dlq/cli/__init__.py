@@ -51,6 +51,7 @@ _SECTIONS = {
         "recover": "admin.recover:recover",
         "check": "admin.monitoring:check",
         "exporter": "admin.monitoring:exporter",
+        "mcp": "assistant.command:mcp",
         "help": "admin.help:help_command",
     },
 }

@@ -42,7 +42,7 @@ def list_letters(
     """List dead letters, newest failure first."""
     wanted = checked(session, wanted)
     # A program needs whole pages, and can wait.
-    patience_s = _PATIENCE_S if form == "table" else None
+    patience_s = None if form != "table" and session.has_patience else _PATIENCE_S
     page = session.store.letters.find(wanted, limit=limit, after=after, patience_s=patience_s)
     rows = [
         records.letter_record(letter, owner=session.queue.owner_of(letter.route))

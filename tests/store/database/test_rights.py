@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 from celery import Celery
 from celery.bin.base import CLIContext
@@ -18,6 +19,7 @@ from support.servers.databases import mysql_database, postgres_database
 
 from celery_dlq import DLQTask
 from celery_dlq.cli import dlq
+from celery_dlq.cli.assistant.tools import call
 from celery_dlq.store.sql import SQLStore
 
 PAGE = Path(__file__).parents[3] / "docs/howto/upgrade.md"
@@ -89,11 +91,15 @@ def make_user(request):
 def _charge(order_id): ...
 
 
-def run(url: str, words: str) -> str:
+def app_on(url: str) -> Celery:
     app = Celery("shop", broker="memory://", set_as_current=False)
     app.conf.dlq_store_url = url
     app.task(base=DLQTask, name="shop.charge", shared=False)(_charge)
-    context = CLIContext(app, no_color=True, workdir=None)
+    return app
+
+
+def run(url: str, words: str) -> str:
+    context = CLIContext(app_on(url), no_color=True, workdir=None)
     ended = CliRunner().invoke(dlq, words.split(), obj=context)
     return "" if ended.exit_code == 0 else f"{words}: {ended.output}{ended.exception!r}"
 
@@ -111,4 +117,8 @@ def test_each_user_has_the_rights_for_its_commands(make_user) -> None:
 
     assert [said for words in LOOKS if (said := run(reader, words.format(**names)))] == []
     assert "denied" in run(reader, f"groups note {names['group']} text")
+    app = app_on(reader)
+    with click.Context(click.Command("dlq")):
+        said, failed = call(app, "propose_redrive", {"all": True})
+    assert not failed, said
     assert [said for words in ACTS if (said := run(worker, words.format(**names)))] == []

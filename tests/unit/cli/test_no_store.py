@@ -27,8 +27,8 @@ WITHOUT_STORE = {
     "help": 0, "recover list": 0, "recover workers": 0,
 }  # fmt: skip
 
-#: The one command that makes it, and one that does not end.
-OTHERS = {"db upgrade", "exporter"}
+#: The one command that makes it, and those that do not end.
+OTHERS = {"db upgrade", "exporter", "mcp"}
 
 #: What a command needs; a word for each of its arguments, otherwise.
 GIVEN = {
