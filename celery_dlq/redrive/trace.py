@@ -136,10 +136,11 @@ def _stored(letter: DeadLetter) -> Context:
     from opentelemetry import propagate
     from opentelemetry.context import Context
 
-    try:
-        return propagate.extract(letter.envelope.headers, Context())
-    except Exception:  # noqa: BLE001 - headers may be anything
-        return Context()
+    given = letter.envelope.headers
+    found = {name: given.get(name) for name in propagate.get_global_textmap().fields}
+    return propagate.extract(
+        {name: value for name, value in found.items() if isinstance(value, str)}, Context()
+    )
 
 
 def _with_headers(letter: DeadLetter, old: Set[object], marks: Mapping[str, Any]) -> DeadLetter:
