@@ -155,12 +155,21 @@ def changed(
 ) -> dict[str, Any]:
     """``headers`` without those whose name ``is_dropped`` accepts, and with ``marks``. The headers that a
     running task sees are changed in the same way."""
-    made = {name: value for name, value in headers.items() if not is_dropped(name)}
-    made.update(marks)
+    made = _changed(headers, is_dropped, marks)
     inner = made.get(INNER_HEADERS)
     if isinstance(inner, dict):
-        kept = {name: value for name, value in inner.items() if not is_dropped(name)}
-        made[INNER_HEADERS] = {**kept, **marks}
+        made[INNER_HEADERS] = _changed(inner, is_dropped, marks)
+    return made
+
+
+def _changed(
+    headers: Mapping[str, Any], is_dropped: Callable[[object], bool], marks: Mapping[str, Any]
+) -> dict[str, Any]:
+    # A redrive changes those of each message; few are dropped.
+    made = dict(headers)
+    for name in filter(is_dropped, headers):
+        del made[name]
+    made.update(marks)
     return made
 
 
