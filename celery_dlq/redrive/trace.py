@@ -19,7 +19,7 @@ from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, Tracer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Tracing:
         stored = _stored(letter)
         before = trace.get_current_span(stored).get_span_context()
         attributes = self._attributes(letter)
-        return trace.get_tracer("celery_dlq").start_span(
+        return self._tracer.start_span(
             f"{_NAME} {attributes['messaging.destination.name']}",
             stored if self.continues else Context(),
             trace.SpanKind.PRODUCER,
@@ -123,6 +123,12 @@ class Tracing:
             "celery_dlq.redrive": letter.redrive_count + 1,
             "celery_dlq.operation": self.operation,
         }
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        from opentelemetry import trace
+
+        return trace.get_tracer("celery_dlq")
 
     @cached_property
     def _system(self) -> str:
