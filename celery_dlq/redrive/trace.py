@@ -75,10 +75,11 @@ class Tracing:
         ]
 
     def _traced(self, letter: DeadLetter, spans: dict[str, Span]) -> DeadLetter:
-        from opentelemetry import propagate, trace
-        from opentelemetry.context import Context
-
         try:
+            # Raises if the environment names a propagator that is not installed.
+            from opentelemetry import propagate, trace
+            from opentelemetry.context import Context
+
             span = self._begun(letter)
             if not span.get_span_context().is_valid:
                 return letter  # without an SDK

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from datetime import timedelta
 
+import opentelemetry
 import pytest
 from celery import Celery
 from opentelemetry import propagate, trace
@@ -209,6 +210,15 @@ def test_an_error_of_theirs_does_not_stop_a_redrive(exporter, publisher, monkeyp
     trace.get_tracer_provider().add_span_processor(Broken(InMemorySpanExporter()))
     assert publish(publisher, one(), letter("b")).confirmed == ["a", "b"]
     assert len(publisher.letters) == 2
+
+
+def test_a_propagator_that_is_not_installed_does_not_stop_a_redrive(
+    exporter, publisher, monkeypatch
+):
+    monkeypatch.delattr(opentelemetry, "propagate")
+    monkeypatch.setitem(sys.modules, "opentelemetry.propagate", None)
+    assert publish(publisher, one()).confirmed == ["a"]
+    assert publisher.headers == [STORED]
 
 
 @pytest.mark.parametrize(
