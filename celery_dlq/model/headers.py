@@ -7,6 +7,7 @@ and raise no error.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -31,6 +32,9 @@ LETTER_HEADER = "x-dlq-letter"
 
 #: When a redriven message failed first, in ISO 8601; a redrive does not send the attempts before it.
 FIRST_FAILED_HEADER = "x-dlq-first-failed"
+
+#: The group of a redriven message's letter, for the tags and attributes of its run.
+GROUP_HEADER = "x-dlq-group"
 
 #: Set on the letter of a message that could not be decompressed: its body is sent as it came, together
 #: with the ``compression`` header that belongs to it.
@@ -63,6 +67,17 @@ DELIVERY_HEADERS = (
     "x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count", "redelivered",
 )  # fmt: skip
 
+#: A running task sees the table in this header in the place of all headers. Sentry and Datadog send it.
+INNER_HEADERS = "headers"
+
+#: A trace id, and the headers in which OpenTelemetry (https://www.w3.org/TR/trace-context/) and Sentry
+#: (https://develop.sentry.dev/sdk/telemetry/traces/) send it.
+_TRACE_ID = "(?!0{32})[0-9a-f]{32}"
+_TRACE_HEADERS = {
+    "traceparent": re.compile(f"(?!ff)[0-9a-f]{{2}}-({_TRACE_ID})-[0-9a-f]{{16}}-[0-9a-f]{{2}}"),
+    "sentry-trace": re.compile(f"({_TRACE_ID})-[0-9a-f]{{16}}(?:-[01])?"),
+}
+
 #: The largest whole number that every database can store.
 COUNT_LIMIT = 2**31 - 1
 #: The most characters of the names of claims and parkings.
@@ -88,7 +103,13 @@ def redrive_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     known = headers if isinstance(headers, Mapping) else {}
     return {
         name: known[name]
-        for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER, FIRST_FAILED_HEADER)
+        for name in (
+            REDRIVE_HEADER,
+            COPY_HEADER,
+            LETTER_HEADER,
+            FIRST_FAILED_HEADER,
+            GROUP_HEADER,
+        )
         if known.get(name) is not None
     }
 
@@ -114,6 +135,42 @@ def letter_of(headers: Mapping[str, Any] | None) -> str | None:
     """The id of the letter that a redriven message belongs to; None if its own id is that of the
     letter."""
     return _read(headers, LETTER_HEADER, as_id)
+
+
+def fingerprint_of(headers: Mapping[str, Any] | None) -> str | None:
+    """The fingerprint of the group of a redriven message's letter; None if it is unknown."""
+    return _read(headers, GROUP_HEADER, _as_name)
+
+
+def trace_of(headers: Mapping[str, Any] | None) -> str | None:
+    """The id of the trace that a message belongs to, 32 hexadecimal digits; None without a trace."""
+    found = (
+        _read(headers, name, partial(_as_trace, form)) for name, form in _TRACE_HEADERS.items()
+    )
+    return next(filter(None, found), None)
+
+
+def changed(
+    headers: Mapping[str, Any], is_dropped: Callable[[object], bool], marks: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``headers`` without those whose name ``is_dropped`` accepts, and with ``marks``. The headers that a
+    running task sees are changed in the same way."""
+    made = _changed(headers, is_dropped, marks)
+    inner = made.get(INNER_HEADERS)
+    if isinstance(inner, dict):
+        made[INNER_HEADERS] = _changed(inner, is_dropped, marks)
+    return made
+
+
+def _changed(
+    headers: Mapping[str, Any], is_dropped: Callable[[object], bool], marks: Mapping[str, Any]
+) -> dict[str, Any]:
+    # A redrive changes those of each message; few are dropped.
+    made = dict(headers)
+    for name in filter(is_dropped, headers):
+        del made[name]
+    made.update(marks)
+    return made
 
 
 def circuit_of(headers: Mapping[str, Any] | None) -> str | None:
@@ -178,6 +235,11 @@ def _as_name(value: object) -> str | None:
     if not isinstance(value, str) or not 0 < len(value) <= _NAME_LIMIT:
         return None
     return value if value.isascii() and value.isprintable() else None
+
+
+def _as_trace(form: re.Pattern[str], value: object) -> str | None:
+    found = form.fullmatch(value) if isinstance(value, str) else None
+    return found and found[1]
 
 
 def _as_text(value: object) -> str | None:

@@ -19,6 +19,7 @@ from celery_dlq.redrive.message import Sent
 from celery_dlq.redrive.publisher import Publisher
 from celery_dlq.redrive.queues import Depths
 from celery_dlq.redrive.repair import Repairs
+from celery_dlq.redrive.trace import Tracing
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -54,6 +55,7 @@ class Delivery:
     repairs: Repairs
     checks: Checks
     publisher: Publisher
+    tracing: Tracing
     depths: Depths
 
     def begin(self, token: str, letters: Sequence[DeadLetter]) -> Outgoing:
@@ -69,7 +71,7 @@ class Delivery:
             result.unsent += ids_of(ready)
         if why_not is not None or not ready:
             return Outgoing(result=result, error=why_not)
-        answer = self.publisher.begin(ready)
+        answer = self.tracing.publish(self.publisher, ready)
         return Outgoing(result=result, letters=ready, changes=changes, answer=answer)
 
     def finish(self, outgoing: Outgoing) -> BatchResult:

@@ -14,17 +14,20 @@ from celery_dlq.model.headers import (
     DELIVERY_HEADERS,
     FIRST_FAILED_HEADER,
     FREE_HEADER,
+    GROUP_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
     RELEASE_HEADERS,
+    changed,
     has_header,
 )
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
 
-_DROPPED = frozenset(
-    {ATTEMPTS_HEADER, COMPRESSED_HEADER, COPY_HEADER, FREE_HEADER, LETTER_HEADER, *RELEASE_HEADERS}
-)
+_DROPPED = frozenset({
+    ATTEMPTS_HEADER, COMPRESSED_HEADER, COPY_HEADER, FREE_HEADER, GROUP_HEADER, LETTER_HEADER,
+    *RELEASE_HEADERS,
+})  # fmt: skip
 
 #: A first attempt that does not expire: the original deadline is long over.
 _RENEWED: Mapping[str, Any] = {"retries": 0, "expires": None}
@@ -84,22 +87,28 @@ def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     original = letter.envelope.headers
     if letter.state is State.PARKED:
         return {name: value for name, value in original.items() if name != COMPRESSED_HEADER}
-    headers = dict(original)
-    for name in filter(_is_dropped, original):
-        del headers[name]
+    headers = changed(original, _is_dropped, _marks_of(letter))
     if "task" in headers:
         headers |= {**_RENEWED, "eta": letter.due_at and letter.due_at.isoformat()}
     if "compression" in headers and not has_header(original, COMPRESSED_HEADER):
         # kombu had decompressed the body when it handed the message over.
         del headers["compression"]
-    if headers.get("id") != letter.task_id:
-        # The outcome could not be matched to this letter by the message's own id.
-        headers[LETTER_HEADER] = letter.task_id
-    if letter.claim_token:
-        headers[COPY_HEADER] = letter.claim_token
-    headers[REDRIVE_HEADER] = letter.redrive_count + 1
-    headers[FIRST_FAILED_HEADER] = letter.first_failed_at.isoformat()
     return headers
+
+
+def _marks_of(letter: DeadLetter) -> dict[str, Any]:
+    marks: dict[str, Any] = {
+        REDRIVE_HEADER: letter.redrive_count + 1,
+        FIRST_FAILED_HEADER: letter.first_failed_at.isoformat(),
+    }
+    if letter.envelope.headers.get("id") != letter.task_id:
+        # The outcome could not be matched to this letter by the message's own id.
+        marks[LETTER_HEADER] = letter.task_id
+    if letter.claim_token:
+        marks[COPY_HEADER] = letter.claim_token
+    if letter.fingerprint:
+        marks[GROUP_HEADER] = letter.fingerprint
+    return marks
 
 
 @functools.lru_cache(maxsize=1_024)

@@ -23,6 +23,7 @@ from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publisher import open_publisher
 from celery_dlq.redrive.queues import open_depths
 from celery_dlq.redrive.repair import Repairs
+from celery_dlq.redrive.trace import Tracing
 from celery_dlq.store.base import Operation
 
 #: The most letters of one claim, if the orders name no number. The first steps are smaller, and so are all
@@ -104,8 +105,9 @@ def _opened(context: RedriveContext, ledger: Ledger, on_progress: OnProgress) ->
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="dlq-mark") as marking,
     ):
         delivery = Delivery(
-            context=context, repairs=repairs, checks=checks, publisher=publisher, depths=depths
-        )
+            context=context, repairs=repairs, checks=checks, publisher=publisher, depths=depths,
+            tracing=Tracing.of(app, context.settings, ledger.operation.id, context.clock.now),
+        )  # fmt: skip
         # Batches do not overlap if one may take long, because the claim of the previous batch might expire.
         is_quick = not (depths.are_limited or orders.checking.validate)
         yield Run(

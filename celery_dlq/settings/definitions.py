@@ -21,12 +21,14 @@ from celery_dlq.settings.validation import (
     ON_STALL,
     PREFIX,
     READ_URL_VARIABLE,
+    REDRIVE_TRACE,
     RETENTION,
     ROUTES,
     RULES,
     SHARE,
     STORE_URL_VARIABLE,
     TEXT,
+    TRACE_URL,
     Allowed,
     allowed_values,
     given_settings,
@@ -294,6 +296,16 @@ class Settings:
         True, BOOLEAN,
         "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, which "
         "Flower's list of tasks shows.",
+    )
+    redrive_trace: str = _setting(
+        "link", REDRIVE_TRACE,
+        "How a redrive is traced by OpenTelemetry: 'link' begins a new trace, with a link to the run that "
+        "failed; 'continue' stays in the trace of that run.",
+    )
+    trace_url: str = _setting(
+        "", TRACE_URL,
+        "Address of a trace, such as https://jaeger.example/trace/{trace_id}, to which letters link. Empty "
+        "for none.",
     )
     worker_metrics: bool = _setting(
         False, BOOLEAN,

@@ -26,6 +26,10 @@ def is_archive_url(value: str) -> bool:
     return scheme in PACKAGES and "::" not in rest and bool(rest.strip("/"))
 
 
+def _is_trace_url(value: str) -> bool:
+    return value.startswith(("http://", "https://")) and "{trace_id}" in value
+
+
 def archive_package(url: str) -> str:
     """The package that the scheme of ``url`` needs; empty if it needs none."""
     return PACKAGES.get(_split(url)[0], "")
@@ -77,6 +81,11 @@ LEVEL = Allowed(
     lambda value: value in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
 )
 ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
+REDRIVE_TRACE = Allowed("'link' or 'continue'", lambda value: value in ("link", "continue"))
+TRACE_URL = Allowed(
+    "a URL that begins with http:// or https:// and has {trace_id}, or ''",
+    lambda value: isinstance(value, str) and (not value or _is_trace_url(value)),
+)
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
     lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),

@@ -29,6 +29,7 @@ from celery_dlq.redrive.payload import task_of
 from celery_dlq.redrive.publisher import Publisher, open_publisher
 from celery_dlq.redrive.queues import Look, Presence, open_presence
 from celery_dlq.redrive.repair import Repairs
+from celery_dlq.redrive.trace import Tracing
 from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.tenure import TRY_S
 
@@ -154,7 +155,8 @@ class Resender:
         letters = store.vanished.take(lease, batch, token=uuid.uuid4().hex, now=now)
         accepted = {one.task_id for one in batch if one.accepted is not None}
         ready = list(self._ready(letters, repairs, accepted, now))
-        sent = publisher.send(ready)
+        tracing = Tracing.of(self._dlq.app, self._dlq.settings, operation_id, store.now)
+        sent = tracing.publish(publisher, ready)()
         gone = {*sent.confirmed, *sent.uncertain}
         unsent = [one.task_id for one in letters if one.task_id not in gone]
         store.vanished.give_back(operation_id, unsent, at=now)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
@@ -83,6 +84,15 @@ def named_arguments(letter: DeadLetter, parameters: Sequence[str]) -> list[tuple
         return [("args", letter.args), ("kwargs", letter.kwargs)]
     names = [*parameters, *(f"args[{n}]" for n in range(len(parameters), len(args)))]
     return [*zip(names, args, strict=False), *((str(name), kwargs[name]) for name in kwargs)]
+
+
+def page_of_trace(letter: DeadLetter, template: str) -> str:
+    """The address of the trace of a letter; empty if it has none.
+
+    :param template: ``dlq_trace_url``.
+    """
+    trace_id = trace_of(letter.envelope.headers)
+    return template.replace("{trace_id}", trace_id) if trace_id else ""
 
 
 def argument_values(

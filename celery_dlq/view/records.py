@@ -20,6 +20,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
+from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
 from celery_dlq.recorder import Left
@@ -27,7 +28,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Stats
-from celery_dlq.view.letters import has_unread_body, shown_body
+from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body
 from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import visible
 from celery_dlq.view.times import iso
@@ -105,11 +106,17 @@ def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
 
 
 def whole_letter_record(
-    letter: DeadLetter, redrives: Sequence[Sending], changes: Sequence[Change], *, owner: str
+    letter: DeadLetter,
+    redrives: Sequence[Sending],
+    changes: Sequence[Change],
+    *,
+    owner: str,
+    trace_url: str = "",
 ) -> dict[str, Any]:
     """A letter in full; the body in base64.
 
     :param owner: the owner of its route.
+    :param trace_url: ``dlq_trace_url``.
     """
     envelope, linked = letter.envelope, linked_to(letter.envelope)
     return {
@@ -119,6 +126,8 @@ def whole_letter_record(
         "redrives": [*map(as_record, redrives)],
         "changes": [*map(change_record, changes)],
         **as_record(letter, _LETTER_ORIGIN, errbacks=linked.tasks),
+        "trace_id": trace_of(envelope.headers),
+        "trace_url": page_of_trace(letter, trace_url),
         **as_record(envelope, _ENVELOPE),
         "body": base64.b64encode(envelope.body).decode("ascii"),
         "body_size": len(envelope.body),

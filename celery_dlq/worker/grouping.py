@@ -32,7 +32,7 @@ from celery_dlq.model.fingerprint import (
     own_fingerprint,
     words_of,
 )
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import DeadLetter, Failure
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import Redactor, safe_message, safe_text
 
@@ -278,7 +278,7 @@ class Grouping:
         """``letter`` with its fingerprint, and why the user's recipe has no result, as words after its name;
         empty if it has one. Raises nothing."""
         grounds = letter.grounds or Grounds()
-        failure = self._input(letter, grounds)
+        failure = self._input(letter.task, letter, grounds, letter.args, letter.kwargs)
         found = self._ask(failure)
         recipe = self.recipe if found.fingerprint else ""
         if grounds.recipe != recipe:
@@ -286,16 +286,24 @@ class Grouping:
         name = found.fingerprint or fingerprint(failure)
         return letter.with_(fingerprint=name, grounds=grounds), found.problem
 
-    def _input(self, letter: DeadLetter, grounds: Grounds) -> FingerprintInput:
-        message, words = letter.message, ""
+    def fingerprint_of(self, task: str, failed: Failure, args: Any, kwargs: Any) -> str:
+        """The fingerprint of the letter of ``failed``, which is not made yet."""
+        shown = self._redactor.display
+        failure = self._input(task, failed, failed.grounds, shown(args), shown(kwargs))
+        return self._ask(failure).fingerprint or fingerprint(failure)
+
+    def _input(
+        self, task: str, failed: DeadLetter | Failure, grounds: Grounds, args: Any, kwargs: Any
+    ) -> FingerprintInput:
+        message, words = failed.message, ""
         if grounds.needs_message or self._recipe is not None:
             # Anyone who sees a fingerprint could try out values; and the store keeps the message without
             # secrets.
             message = self._redactor.text(message)
         if grounds.needs_message:
-            values = [value for _path, value in leaves(letter.args, letter.kwargs)]
+            values = [value for _path, value in leaves(args, kwargs)]
             words = fixed_words(message, words_of(values))
-        return FingerprintInput.of(letter.task, letter.exception_type, message, grounds, words)
+        return FingerprintInput.of(task, failed.exception_type, message, grounds, words)
 
     def _ask(self, failure: FingerprintInput) -> Grouped:
         if self._recipe is None:

@@ -19,6 +19,7 @@ from celery_dlq.model.headers import (
     RELEASE_HEADERS,
     as_id,
     attempt_number,
+    changed,
     has_header,
     letter_of,
     redrive_of,
@@ -181,12 +182,9 @@ def sendable_envelope(message: Any, app: Any, marks: Mapping[str, Any]) -> Envel
     came = envelope(message, app)
     # kombu has undone the compression, unless the mark says otherwise.
     undone = () if has_header(came.headers, COMPRESSED_HEADER) else ("compression",)
-    headers = {
-        name: value
-        for name, value in came.headers.items()
-        if not str(name).startswith((*DELIVERY_HEADERS, *RELEASE_HEADERS, *undone))
-    }
-    return replace(came, headers={**headers, **marks})
+    dropped = (*DELIVERY_HEADERS, *RELEASE_HEADERS, *undone)
+    headers = changed(came.headers, lambda name: str(name).startswith(dropped), marks)
+    return replace(came, headers=headers)
 
 
 def _headers(message: Any) -> dict[str, Any]:

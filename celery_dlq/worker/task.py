@@ -15,7 +15,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.errors import AsyncTaskError, SettingsError, page
 from celery_dlq.model.handling import is_of_user
-from celery_dlq.model.headers import redrive_headers
+from celery_dlq.model.headers import REDRIVE_HEADER, redrive_headers
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
@@ -49,7 +49,8 @@ from celery_dlq.worker.body.retrying import (
     successor_of,
     unpublished,
 )
-from celery_dlq.worker.body.run import Run
+from celery_dlq.worker.body.run import Run, as_run_context
+from celery_dlq.worker.body.trace import mark_redriven
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.wiring import Wiring
 
@@ -225,6 +226,8 @@ class DLQTask(Task):  # type: ignore[misc]
         if request is None or request.called_directly or request._protected:
             return super().__call__(*args, **kwargs)
         try:
+            if REDRIVE_HEADER in request.__dict__:
+                mark_redriven(self, request)
             if self._runs_directly:
                 # As Celery's own stack protection does for the outermost call in a worker.
                 request._protected = 1
@@ -259,6 +262,11 @@ class DLQTask(Task):  # type: ignore[misc]
     def dlq(self) -> Run:
         """The run of the body that asks; outside of a message's run, a first run without an id."""
         return Run.of(str(self.name), self.request)
+
+    def _get_request(self) -> Any:
+        return as_run_context(super()._get_request(), str(self.name))
+
+    request = property(_get_request)
 
     def classify(self, exc: BaseException) -> Decision | Verdict | str | None:
         """Override to judge an exception yourself: return a verdict, or None to leave it to the rules."""

@@ -58,6 +58,11 @@ VALUES = {
     "log_level": (["DEBUG", "INFO", "CRITICAL"], ["", "info", "TRACE", 20, None, ["INFO"]]),
     "stall_after": ([0, 2, 300.0, 86_400], [-1, 90_000, "5m", None]),
     "on_stall": (["log", "exit"], ["", "restart", "EXIT", None, True, ["log"]]),
+    "redrive_trace": (["link", "continue"], ["", "LINK", "new", None, True, ["link"]]),
+    "trace_url": (
+        ["", "https://jaeger.example/trace/{trace_id}", "http://[::1]/{trace_id}?x={y}"],
+        ["https://jaeger.example/trace/", "javascript:{trace_id}", "jaeger/{trace_id}", None, 7],
+    ),
     "release": (["", "1.4.2"], [None, 1]),
     "events": ([True, False], [1, "no", None]),
     "worker_metrics": ([True, False], [1, "yes", None]),

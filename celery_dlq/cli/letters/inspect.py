@@ -107,12 +107,20 @@ def show(session: Session, task_id: str, other: str | None, form: str) -> None:
     tickets = session.store.tickets.of_groups([letter.fingerprint]).get(letter.fingerprint, ())
     held = session.store.auto_redrives.held([letter.task_id]).get(letter.task_id)
     owner = session.queue.owner_of(letter.route)
-    record = records.whole_letter_record(letter, redrives, changes, owner=owner)
+    traces = session.queue.settings.trace_url
+    record = records.whole_letter_record(letter, redrives, changes, owner=owner, trace_url=traces)
     session.screen.emit(
         form,
         {**record, **records.handled_record(handlings, tickets), "held": records.held_record(held)},
         *letter_parts(
-            letter, redrives, changes, (handlings, tickets), session.command, owner=owner, held=held
+            letter,
+            redrives,
+            changes,
+            (handlings, tickets),
+            session.command,
+            owner=owner,
+            held=held,
+            trace_url=traces,
         ),
     )
 

@@ -20,6 +20,7 @@ from celery_dlq.cli.screens.parts import (
 )
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
+from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
@@ -31,6 +32,7 @@ from celery_dlq.view.letters import (
     MEANINGS,
     first_step,
     has_unread_body,
+    page_of_trace,
     said_of,
     shown_body,
 )
@@ -215,6 +217,7 @@ def letter_parts(
     *,
     owner: str = "",
     held: HeldLetter | None = None,
+    trace_url: str = "",
 ) -> list[Part]:
     """The parts of a letter's screen.
 
@@ -222,6 +225,7 @@ def letter_parts(
     :param command: makes command lines such as ``celery -A shop dlq list``.
     :param owner: the owner of its route.
     :param held: set if no automatic redrive sends it again.
+    :param trace_url: ``dlq_trace_url``.
     """
     kind, message = letter.exception_type, letter.message
     error = f"{kind}: {message}" if message else kind
@@ -235,7 +239,7 @@ def letter_parts(
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
     parts += handled_parts(*handled)
     parts += _changed(redrives, changes)
-    parts += [*_contents(letter), _message(letter)]
+    parts += [*_contents(letter), _message(letter, trace_url)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     if letter.log:
@@ -280,7 +284,7 @@ def _contents(letter: DeadLetter) -> list[Part]:
     return [Facts("Arguments", pairs)] if any(text for _, text in pairs) else []
 
 
-def _message(letter: DeadLetter) -> Facts:
+def _message(letter: DeadLetter, trace_url: str) -> Facts:
     envelope, linked = letter.envelope, linked_to(letter.envelope)
     known = [(name, envelope.headers.get(name)) for name in _HEADERS]
     return facts_of(
@@ -296,6 +300,8 @@ def _message(letter: DeadLetter) -> Facts:
         ("Root", letter.root_id),
         ("Parent", letter.parent_id),
         ("Group", letter.group_id),
+        ("Trace", trace_of(envelope.headers)),
+        ("Trace page", page_of_trace(letter, trace_url)),
         *((name, json_text(value)) for name, value in known if value not in (None, [], {}, 0)),
     )
 

@@ -142,6 +142,11 @@ class Site:
         return self._setting(lambda found: found.search_values, 0)
 
     @cached_property
+    def trace_url(self) -> str:
+        """The template of the addresses of traces; empty without one."""
+        return self._setting(lambda found: found.trace_url, "")
+
+    @cached_property
     def kept_arrivals(self) -> timedelta | None:
         """How long counts of arrivals are kept, by the settings; None for ever."""
         retention = cast("Retention | None", self._setting(lambda found: found.retention, None))

@@ -26,6 +26,7 @@ from celery_dlq.flower.words import Piece, lines, moment, pieces
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
+from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
@@ -41,6 +42,7 @@ from celery_dlq.view.letters import (
     first_step,
     has_unread_body,
     named_arguments,
+    page_of_trace,
     said_of,
     shown_body,
 )
@@ -129,6 +131,8 @@ class LetterView:
     held_title: str = facts.HELD
     #: The owner of its route.
     route_owner: str = ""
+    #: The page of its trace; empty if it has none.
+    trace_page: str = ""
     #: How many values of its arguments are kept for searches.
     values_kept: int = 0
     #: The names of the task's positional parameters; empty if they are unknown.
@@ -237,6 +241,7 @@ class LetterView:
             ("Root", letter.root_id),
             ("Parent", letter.parent_id),
             ("Group of tasks", letter.group_id),
+            ("Trace", trace_of(envelope.headers)),
             ("Worker", letter.worker),
             ("Process", letter.pid),
             ("Release", letter.release),
@@ -320,6 +325,7 @@ def _shown(site: Site, seen: LetterView) -> LetterView:
         seen,
         in_flower=site.flower_knows(letter.task_id),
         holder=holder if holder in {auto.name for auto in site.auto_redrives} else "",
+        trace_page=page_of_trace(letter, site.trace_url),
         values_kept=site.search_values,
         parameters=site.parameters(letter.task),
     )
@@ -372,8 +378,9 @@ class OneLetter(Api):
         a user of Flower may not be allowed to read the database."""
         seen = await seen_letter(self.site, prefix)
         record = records.whole_letter_record(
-            seen.letter, seen.redrives, seen.changes, owner=seen.route_owner
-        )
+            seen.letter, seen.redrives, seen.changes,
+            owner=seen.route_owner, trace_url=self.site.trace_url,
+        )  # fmt: skip
         del record["body"]
         handled = records.handled_record(seen.handlings, seen.tickets)
         self.reply({**record, **handled, "held": records.held_record(seen.hold)})

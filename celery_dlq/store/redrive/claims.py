@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 _NAMES = (
     "last_failed_at", "id", "claim_token", "task_id", "task", "first_failed_at", "release",
-    "message_release", "canvas", "redrive_count", "reason", "verdict", "rule",
+    "message_release", "canvas", "fingerprint", "redrive_count", "reason", "verdict", "rule",
     "content_type", "content_encoding", "exchange", "routing_key", "queue",
 )  # fmt: skip
 
@@ -68,7 +68,7 @@ BODY_SIZE, BODY = 1, 4
 #: The fields that a redrive does not need, and those that have the same value in all claimed letters.
 _SAME: dict[str, Any] = {
     **{item.name: item.default for item in fields(DeadLetter)},
-    **dict.fromkeys(("exception_type", "message", "traceback", "fingerprint", "worker"), ""),
+    **dict.fromkeys(("exception_type", "message", "traceback", "worker"), ""),
     **dict.fromkeys(("args", "kwargs", "pid", "root_id", "parent_id", "group_id", "correlation_id")),
     "state": State.CLAIMED, "attempts": (), "tags": (),
 }  # fmt: skip
@@ -286,8 +286,8 @@ def claimed_letter(
     values = _SAME.copy()
     (
         values["last_failed_at"], _, _, values["task_id"], values["task"], values["first_failed_at"],
-        values["release"], values["message_release"], values["canvas"], values["redrive_count"], reason,
-        verdict, rule, *place,
+        values["release"], values["message_release"], values["canvas"], values["fingerprint"],
+        values["redrive_count"], reason, verdict, rule, *place,
     ) = row  # fmt: skip
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)
     values["claim_token"], values["lease_expires_at"] = token, lease_until

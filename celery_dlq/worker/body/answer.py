@@ -31,6 +31,7 @@ from celery_dlq.worker.body.retrying import (
     successor_of,
     unpublished,
 )
+from celery_dlq.worker.body.trace import mark_end
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import aborted, is_shutdown, read_attempts, type_name
 
@@ -60,7 +61,8 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
         outcome = _outcome(task, exc, request)
         if outcome is None:
             return None
-        here().ending = ending_of(outcome, request)
+        here().ending = ending = ending_of(outcome, request)
+        mark_end(task, request, outcome, ending)
     except Exception as error:
         if error is not exc:
             # The task's own error must reach Celery whatever happens here.

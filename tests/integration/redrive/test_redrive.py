@@ -74,6 +74,7 @@ def test_the_original_message_is_sent_to_the_letter(pair):
     original = {k: v for k, v in letter.envelope.headers.items() if not k.startswith("x-d")}
     assert message.headers.pop("x-dlq-copy")
     assert message.headers.pop("x-dlq-first-failed") == letter.first_failed_at.isoformat()
+    assert message.headers.pop("x-dlq-group") == letter.fingerprint
     assert message.headers == {**original, **changed}
     assert message.properties["correlation_id"] == task_id
     assert message.properties["priority"] == 4

@@ -77,7 +77,7 @@ def test_a_claimed_letter_has_what_a_redrive_sends_and_nothing_to_look_at(store)
     (found,) = store.claims.take(ONE, token="t", lease_until=lease, limit=1, now=T0).letters
     assert found == whole.with_(
         state=State.CLAIMED, claim_token="t", lease_expires_at=lease, attempts=(), args=None,
-        kwargs=None, tags=(), exception_type="", message="", traceback="", fingerprint="", worker="",
+        kwargs=None, tags=(), exception_type="", message="", traceback="", worker="",
         pid=None, root_id=None, parent_id=None, group_id=None, correlation_id=None,
     )  # fmt: skip
 

@@ -11,11 +11,14 @@ from celery_dlq.model.headers import (
     COPY_HEADER,
     COUNT_LIMIT,
     FIRST_FAILED_HEADER,
+    GROUP_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
     RELEASE_HEADER,
     attempt_number,
+    changed,
     circuit_of,
+    fingerprint_of,
     first_failure_of,
     free_runs,
     letter_of,
@@ -23,6 +26,7 @@ from celery_dlq.model.headers import (
     redrive_of,
     release_of,
     sending_of,
+    trace_of,
 )
 from celery_dlq.model.letter import ATTEMPT_MESSAGE_LIMIT
 from celery_dlq.worker.failure import read_attempts
@@ -78,9 +82,51 @@ def test_an_invalid_time_of_the_first_failure_is_ignored(value):
 def test_a_message_that_follows_a_redriven_one_keeps_all_that_makes_it_a_redrive():
     redriven = {
         REDRIVE_HEADER: 2, COPY_HEADER: "5c", LETTER_HEADER: "a",
-        FIRST_FAILED_HEADER: "2026-01-01T00:00:00+00:00",
+        FIRST_FAILED_HEADER: "2026-01-01T00:00:00+00:00", GROUP_HEADER: "9c1e",
     }  # fmt: skip
     assert redrive_headers({**redriven, ATTEMPTS_HEADER: "[]", "tenant": "acme"}) == redriven
+
+
+TRACE, OTHER = "0af7651916cd43dd8448eb211c80319c", "1" * 32
+
+
+def test_the_trace_is_opentelemetrys_or_else_sentrys():
+    otel = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    sentry = {"sentry-trace": f"{OTHER}-b7ad6b7169203331-1"}
+    assert trace_of({**otel, **sentry}) == TRACE
+    assert trace_of(sentry) == OTHER
+    assert trace_of({"sentry-trace": f"{OTHER}-b7ad6b7169203331"}) == OTHER
+    assert trace_of({"traceparent": "broken", **sentry}) == OTHER
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 7, "", b"00", [TRACE], TRACE, f"00-{TRACE}", f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f"ff-{TRACE}-b7ad6b7169203331-01", f"00-{TRACE.upper()}-b7ad6b7169203331-01",
+        f"00-{TRACE}-b7ad6b7169203331-01\n", f" 00-{TRACE}-b7ad6b7169203331-01",
+        f"00-{TRACE}-b7ad6b7169203331-01<script>", f"{'0' * 32}-b7ad6b7169203331",
+        f"{TRACE}-b7ad6b7169203331-2", "\u0660" * 32 + "-b7ad6b7169203331",
+    ],
+)  # fmt: skip
+def test_no_other_value_names_a_trace(value):
+    assert trace_of({"traceparent": value, "sentry-trace": value}) is None
+    assert trace_of(None) is None
+
+
+def test_the_group_of_a_redriven_message_is_a_name():
+    assert fingerprint_of({GROUP_HEADER: "9c1e"}) == "9c1e"
+    for value in (None, 7, "", "é", "x" * 65):
+        assert fingerprint_of({GROUP_HEADER: value}) is None
+
+
+def test_headers_are_changed_in_both_places():
+    given = {"a": 1, "b": 2, "headers": {"a": 3, "c": 4}}
+    assert changed(given, {"a"}.__contains__, {"n": 5}) == {
+        "b": 2, "n": 5, "headers": {"c": 4, "n": 5},
+    }  # fmt: skip
+    assert given == {"a": 1, "b": 2, "headers": {"a": 3, "c": 4}}
+    assert changed({"a": 1}, {"a"}.__contains__, {}) == {}
 
 
 #: What a sender may put in the place of any value: deep, wide, huge, or of another type.

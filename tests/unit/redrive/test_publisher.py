@@ -10,6 +10,8 @@ from celery_dlq.model.headers import (
     COMPRESSED_HEADER,
     COPY_HEADER,
     FIRST_FAILED_HEADER,
+    FREE_HEADER,
+    GROUP_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
     first_failure_of,
@@ -32,7 +34,37 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
     assert sent == {
         "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
         "group": "g", "group_index": 2, REDRIVE_HEADER: 2, FIRST_FAILED_HEADER: T0.isoformat(),
+        GROUP_HEADER: "9c1e0000deadbeef",
     }  # fmt: skip
+
+
+def test_headers_that_a_running_task_sees_in_the_place_of_all_others_have_the_same_marks():
+    """Sentry and Datadog send them. With the attempts of the first death, a redrive would have no retry left,
+    and without the number of the redrive, its retry would not report for it."""
+    seen = {"tenant": "acme", ATTEMPTS_HEADER: "[]", FREE_HEADER: 3, REDRIVE_HEADER: 1}
+    original = {"id": "a", "task": "t", "headers": seen}
+    sent = headers_to_send(
+        letter("a", envelope=envelope(headers=original), redrive_count=1, claim_token="5c")
+    )
+    marks = {
+        REDRIVE_HEADER: 2, FIRST_FAILED_HEADER: T0.isoformat(), COPY_HEADER: "5c",
+        GROUP_HEADER: "9c1e0000deadbeef",
+    }  # fmt: skip
+    assert sent["headers"] == {"tenant": "acme", **marks}
+    assert marks.items() <= sent.items()
+    assert REDRIVE_HEADER in seen
+    assert seen[REDRIVE_HEADER] == 1
+
+
+@pytest.mark.parametrize("seen", [None, "text", 7, ["x-dlq-attempts"]])
+def test_a_header_named_headers_of_another_kind_stays(seen):
+    original = {"id": "a", "task": "t", "headers": seen}
+    assert headers_to_send(letter("a", envelope=envelope(headers=original)))["headers"] == seen
+
+
+def test_a_letter_without_a_group_names_none():
+    stale = envelope(headers={"id": "a", "task": "t", GROUP_HEADER: "an older one"})
+    assert GROUP_HEADER not in headers_to_send(letter("a", envelope=stale, fingerprint=""))
 
 
 def test_what_is_sent_under_a_claim_is_marked_as_its_copy():
@@ -53,7 +85,10 @@ def test_a_message_whose_id_is_not_its_letters_names_the_letter(headers):
 def test_headers_of_what_is_no_task_stay_as_they_are():
     original = {"kind": "order", "eta": "a delivery date", b"raw": 1}
     sent = headers_to_send(letter("a", envelope=envelope(headers=original)))
-    ours = {REDRIVE_HEADER: 1, LETTER_HEADER: "a", FIRST_FAILED_HEADER: T0.isoformat()}
+    ours = {
+        REDRIVE_HEADER: 1, LETTER_HEADER: "a", FIRST_FAILED_HEADER: T0.isoformat(),
+        GROUP_HEADER: "9c1e0000deadbeef",
+    }  # fmt: skip
     assert sent == {**original, **ours}
 
 

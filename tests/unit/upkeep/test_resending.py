@@ -8,7 +8,7 @@ import pytest
 from celery import Celery
 from support.factories import T0, envelope, letter, operation
 
-from celery_dlq import DLQTask
+from celery_dlq import DLQTask, Settings
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
@@ -16,6 +16,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.redrive.context import app_and_broker_of
 from celery_dlq.redrive.message import Sent, headers_to_send
 from celery_dlq.redrive.queues import Look
+from celery_dlq.redrive.trace import SENTRY_SENT_HEADER
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep import resending as module
 from celery_dlq.upkeep.resending import GAP_S, ROUND_S, Resender
@@ -56,6 +57,10 @@ class World:
         self.sent += letters
         return self.answer or Sent(confirmed=[one.task_id for one in letters])
 
+    def begin(self, letters):
+        sent = self.send(letters)
+        return lambda: sent
+
 
 @pytest.fixture
 def world(monkeypatch):
@@ -90,7 +95,7 @@ def resender(app, store, world):
     meter = SimpleNamespace(sent_again=lambda number: setattr(world, "counted", number))
     dlq = SimpleNamespace(
         app=app, store=store, meter=meter, redactor=Redactor([]),
-        hold=SimpleNamespace(vanished_after_s=AFTER_S), settings=SimpleNamespace(batch_size=2),
+        hold=SimpleNamespace(vanished_after_s=AFTER_S), settings=Settings(batch_size=2),
     )  # fmt: skip
     return Resender(dlq, monotonic=lambda: world.monotonic_s)
 
@@ -255,6 +260,14 @@ def test_what_was_certainly_not_sent_does_not_count(look, store, world, caplog, 
     look()
     assert again(store) == counts
     assert ("gone" in caplog.text) or ("no queue takes it any more" in caplog.text)
+
+
+def test_sentry_learns_when_it_was_sent_again(store, world, look):
+    headers = {"id": "a", "task": "shop.charge", SENTRY_SENT_HEADER: T0.timestamp()}
+    redriven(store, letter("a", envelope=envelope("a", headers=headers)))
+    look()
+    [sent] = world.sent
+    assert sent.envelope.headers[SENTRY_SENT_HEADER] > T0.timestamp() + AFTER_S
 
 
 def test_a_process_that_is_killed_before_it_sends_has_counted(resender, store, world, monkeypatch):

@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 
 import pytest
 from celery import Celery
@@ -7,6 +8,7 @@ from support.factories import letter
 from celery_dlq import DeadLetterQueue, FingerprintInput
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.fingerprint import Grounds, fingerprint, own_fingerprint
+from celery_dlq.model.letter import Failure
 from celery_dlq.redact import Redactor
 from celery_dlq.worker import grouping
 from celery_dlq.worker.grouping import Grouping
@@ -46,6 +48,21 @@ def without_frames(failure):
 class Recipe:
     def __call__(self, failure):
         return None
+
+
+@pytest.mark.parametrize("recipe", [None, by_task, raises, Recipe()])
+@pytest.mark.parametrize("needs_message", [False, True])
+def test_a_failure_has_the_fingerprint_that_its_letter_will_have(recipe, needs_message):
+    grounds = replace(GROUNDS, needs_message=needs_message)
+    made = LETTER.with_(grounds=grounds, args=["order"], kwargs={"n": 17})
+    failed = Failure(
+        reason=made.reason, explanation=made.explanation, exception_type=made.exception_type,
+        message=made.message, traceback="", grounds=grounds, failed_at=made.last_failed_at,
+        attempts=(), pid=None,
+    )  # fmt: skip
+    grouping = grouping_with(recipe)
+    found = grouping.fingerprint_of("shop.charge", failed, ("order",), {"n": 17})
+    assert found == grouping.grouped(made).fingerprint
 
 
 def test_without_a_recipe_the_built_in_one_is_used(caplog):

@@ -91,6 +91,24 @@ def test_json_is_the_whole_letter(read, whole):
     assert found["closed_at"] is None
 
 
+def test_a_letter_leads_to_its_trace(run, read, app, store):
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"id": "traced", "traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    store.letters.save([letter("traced", envelope=envelope(headers=headers)), letter("plain")])
+    assert trace_id in run("show", "traced").stdout
+    assert "Trace page" not in run("show", "traced").stdout
+    assert (read("show", "traced")["trace_id"], read("show", "traced")["trace_url"]) == (
+        trace_id,
+        "",
+    )
+    app.conf.dlq_trace_url = "https://jaeger.example/{org}/trace/{trace_id}"
+    del app.dead_letter_queue
+    address = f"https://jaeger.example/{{org}}/trace/{trace_id}"
+    assert address in run("show", "traced").stdout
+    assert read("show", "traced")["trace_url"] == address
+    assert (read("show", "plain")["trace_id"], read("show", "plain")["trace_url"]) == (None, "")
+
+
 def test_the_list_has_the_same_values_in_the_same_fields(read, whole):
     listed, whole_record = read("list")[0], read("show", whole)
     assert listed.items() <= whole_record.items()

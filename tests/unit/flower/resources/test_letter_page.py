@@ -125,6 +125,23 @@ def test_the_traceback_comes_before_the_rule(ann, store):
     assert "bad currency" in failed[0][1]
 
 
+def test_it_links_to_its_trace(ann, store, site_of):
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"id": "traced", "traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    hostile = {"id": "hostile", "traceparent": f'00-{trace_id}-b7ad6b7169203331-01"><script>'}
+    store.letters.save(
+        [letter(one["id"], envelope=envelope(headers=one)) for one in (headers, hostile)]
+    )
+    assert page_of(ann, "traced").find("a", id="dlq-trace") == []
+    assert trace_id in page_of(ann, "traced").find("section", id="dlq-message")[0][1]
+    site_of(ann).trace_url = "https://jaeger.example/trace/{trace_id}?a=1&b=2"
+    [(link, _)] = page_of(ann, "traced").find("a", id="dlq-trace")
+    assert link["href"] == f"https://jaeger.example/trace/{trace_id}?a=1&b=2"
+    assert page_of(ann, "hostile").find("a", id="dlq-trace") == []
+    shown = json.loads(ann.get("/api/dead-letters/letters/traced").body)
+    assert (shown["trace_id"], shown["trace_url"]) == (trace_id, link["href"])
+
+
 def test_the_last_lines_of_the_log_follow_the_traceback(ann, store):
     log = "INFO order 17\nWARNING <script>alert(1)</script>\u202e token=abc-s3cret"
     store.letters.save([letter("s", traceback=TRACEBACK, log=log)])

@@ -18,7 +18,7 @@ def test_a_claimed_letter_is_whole_but_for_what_a_redrive_does_not_read():
     found = claimed_letter(read, contents, None, "t", T0)
     assert found == whole.with_(
         state=State.CLAIMED, claim_token="t", lease_expires_at=T0, attempts=(), args=None,
-        kwargs=None, tags=(), exception_type="", message="", traceback="", fingerprint="", worker="",
+        kwargs=None, tags=(), exception_type="", message="", traceback="", worker="",
         pid=None, root_id=None, parent_id=None, group_id=None, correlation_id=None,
     )  # fmt: skip
     assert set(vars(found)) == {item.name for item in fields(DeadLetter)}

@@ -1,16 +1,23 @@
 """``self.dlq``: what the body of a task knows about its run."""
 
+import pickle
 import uuid
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from datetime import timedelta
 
 import pytest
+from celery.app.task import Context
 from support.factories import T0, attempt
 from support.workers.task_tracer import Run as TracedRun
 
 from celery_dlq import CeleryDLQError, DLQTask, Run
 from celery_dlq.errors import NoMessage
-from celery_dlq.model.headers import ATTEMPTS_HEADER, FIRST_FAILED_HEADER, REDRIVE_HEADER
+from celery_dlq.model.headers import (
+    ATTEMPTS_HEADER,
+    FIRST_FAILED_HEADER,
+    LETTER_HEADER,
+    REDRIVE_HEADER,
+)
 from celery_dlq.worker.failure import write_attempts
 
 LATER = T0 + timedelta(days=1)
@@ -75,13 +82,58 @@ def test_a_retry_knows_its_number_and_the_first_failure(charge):
     assert run == make(attempt=3, first_failed_at=T0)
 
 
-def test_a_redrive_knows_the_failure_before_it(charge):
+def test_a_redrive_knows_the_failure_before_it_and_its_letter(charge):
     headers = {REDRIVE_HEADER: 2, FIRST_FAILED_HEADER: T0.isoformat()}
-    assert run_of(charge, headers=headers) == make(redrive=2, first_failed_at=T0)
+    redriven = make(redrive=2, first_failed_at=T0, letter="4711")
+    assert run_of(charge, headers=headers) == redriven
     retried = {**headers, ATTEMPTS_HEADER: write_attempts([attempt(1, failed_at=LATER)])}
-    assert run_of(charge, retries=1, headers=retried) == make(
-        redrive=2, attempt=2, first_failed_at=T0
-    )
+    assert run_of(charge, retries=1, headers=retried) == replace(redriven, attempt=2)
+    named = {**headers, LETTER_HEADER: "kept-as"}
+    assert run_of(charge, headers=named) == replace(redriven, letter="kept-as")
+    assert run_of(charge, headers={LETTER_HEADER: "of no redrive"}).letter is None
+
+
+def test_the_request_knows_the_run_too(app):
+    runs = []
+
+    @app.task(base=DLQTask, bind=True, name="shop.charge")
+    def charge(self):
+        assert self.request.dlq == self.dlq
+        assert isinstance(self.request, Context)
+        # It is not one of the message's headers.
+        assert set(self.request.headers or ()) <= {"dlq", REDRIVE_HEADER}
+        runs.append(self.request.dlq)
+
+    assert TracedRun(charge, headers={REDRIVE_HEADER: 1}).state == "SUCCESS"
+    assert TracedRun(charge, headers={"dlq": "a sender's"}).state == "SUCCESS"
+    charge.apply(task_id="4712")
+    charge()
+    assert [(run.letter, run.redrive, run.task_id) for run in runs] == [
+        ("4711", 1, "4711"), (None, 0, "4711"), (None, 0, "4712"), (None, 0, None),
+    ]  # fmt: skip
+
+
+def test_a_request_can_be_pickled_once_it_knows_its_run(app):
+    @app.task(base=DLQTask, bind=True, name="shop.charge")
+    def charge(self):
+        return pickle.loads(pickle.dumps(self.request))
+
+    copy = charge.apply(task_id="4711").get()
+    assert (type(copy), copy.id) == (Context, "4711")
+
+
+def test_a_request_of_the_users_own_class_stays_as_it_is(app):
+    class Own(Context):
+        dlq = "theirs"
+
+    @app.task(base=DLQTask, name="shop.charge")
+    def charge(): ...
+
+    charge.request_stack.push(Own())
+    try:
+        assert charge.request.dlq == "theirs"
+    finally:
+        charge.request_stack.pop()
 
 
 def test_the_redrive_of_an_earlier_release_knows_the_failures_since(charge):
