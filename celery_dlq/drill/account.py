@@ -92,10 +92,6 @@ _REMEDIES: Mapping[str, Sequence[_Remedy]] = {
             lambda facts: facts.settings.max_attempts == 1,
             "dlq_max_attempts is 1, so nothing is retried; raise it",
         ),
-        (
-            lambda facts: facts.settings.retry_budget is not None and not facts.settings.retry_budget_floor,
-            "dlq_retry_budget allows no retry; raise it, or dlq_retry_budget_floor",
-        ),
     ),
     "kill-process": (_NOT_BACK,),
     "kill-worker": (_NOT_RECORDED, _FORGETS, _NOT_BACK, _NOT_ATOMIC),

@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kombu import Connection
 
 from celery_dlq.drill.plan import TASKS, Body, Plan, Runs
 from celery_dlq.drill.process import queue_of
+from celery_dlq.drill.proxy import FileLock, Proxy
 from celery_dlq.errors import DrillError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings
+from celery_dlq.settings import Settings
 from celery_dlq.store.sql import SQLStore
 
 #: Seconds to wait for the end of a message, and for a worker to start.
@@ -30,16 +31,6 @@ _LOOK_S = 0.05
 
 #: Lines of a worker's log that the error has if it does not start.
 _LAST_LINES = 5
-
-
-class Cuttable(Protocol):
-    """A connection that can be cut."""
-
-    def cut(self) -> None:
-        """Cut it."""
-
-    def restore(self) -> None:
-        """Let it work again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +61,12 @@ class Process:
     """A process of a drill, in a group of its own. It ends with the drill, because its input does."""
 
     def __init__(self, plan: Plan, role: str) -> None:
-        environment = {
-            **os.environ, STORE_URL_VARIABLE: plan.store_url, READ_URL_VARIABLE: "",
-            # Celery's own variables come before the settings.
-            **dict.fromkeys(
-                ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"), plan.broker_url
-            ),
-        }  # fmt: skip
         pool = ["-P", plan.pool] if plan.pool else []
         self.log = Path(plan.directory, f"{role}.log")
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 - this module's own program
                 [sys.executable, "-m", "celery_dlq.drill", plan.directory, role, *pool],
-                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -119,8 +103,8 @@ class Ground:
     connect: Callable[[], Connection]
     store: SQLStore
     #: None if it cannot be cut.
-    broker: Cuttable | None
-    database: Cuttable | None
+    broker: Proxy | None
+    database: Proxy | FileLock | None
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
     #: How often a worker has ended by itself.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,9 @@ from kombu import Connection
 from sqlalchemy import text
 from sqlalchemy.engine import URL
 
-from celery_dlq.drill.ground import Cuttable
 from celery_dlq.drill.plan import Plan
 from celery_dlq.drill.process import queue_of
-from celery_dlq.drill.proxy import Proxy
+from celery_dlq.drill.proxy import FileLock, Proxy
 from celery_dlq.errors import DrillError, StoreError, StoreUnavailable
 from celery_dlq.redact import safe_message
 from celery_dlq.store.database import schema, tables
@@ -223,24 +221,8 @@ def kind_of_queue(app: Any) -> tuple[str, Mapping[str, Any]]:
     return default.exchange.type if default.exchange else "direct", kind
 
 
-class _Lock:
-    """Locks an SQLite file, so that no other process can write to it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def cut(self) -> None:
-        """Lock it."""
-        self._connection = sqlite3.connect(self._path, isolation_level=None)
-        self._connection.execute("BEGIN EXCLUSIVE")
-
-    def restore(self) -> None:
-        """Unlock it."""
-        self._connection.close()
-
-
 @contextlib.contextmanager
-def cuttable_broker(app: Any, url: str) -> Iterator[tuple[Cuttable | None, str]]:
+def cuttable_broker(app: Any, url: str) -> Iterator[tuple[Proxy | None, str]]:
     """What cuts the broker off, and the URL at which it can be cut; None, and its own URL, if it has no
     single address, or does not answer through another one, as when its certificate names it."""
     driver = driver_of(app)
@@ -268,13 +250,13 @@ def _answers(app: Any, url: str) -> bool:
 
 
 @contextlib.contextmanager
-def cuttable_store(store_url: str) -> Iterator[tuple[Cuttable | None, str]]:
+def cuttable_store(store_url: str) -> Iterator[tuple[Proxy | FileLock | None, str]]:
     """What cuts the store off, and the URL at which it can be cut; None, and its own URL, if it has several
     servers, or does not answer through another address."""
     url = parse_url(store_url)
     port = url.port or _PORTS.get(dialect_for(url).name)
     if dialect_for(url).is_file:
-        yield _Lock(str(url.database)), store_url
+        yield FileLock(str(url.database)), store_url
         return
     if not url.host or port is None:
         yield None, store_url

@@ -6,22 +6,24 @@ and its pool end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from celery import signals
 from celery.app.utils import find_app
 from kombu import Exchange, Queue
 
+from celery_dlq.api.isolation import isolated
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.drill.plan import TASKS, Body, Plan, Runs
 from celery_dlq.errors import OperationError
-from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.operation import ENDED, Guard, OperationState, Orders, Pacing
 from celery_dlq.model.states import Reason
@@ -42,42 +44,29 @@ class DrillOutage(Exception):
     """A task of a drill failed on purpose, for now."""
 
 
-def prepared(plan: Plan) -> Any:
-    """The user's app, with the queue, the store and the tasks of the drill. Hooks, handlers, automatic
-    redrives and the archive of the app are off, because its letters are not real."""
+@contextlib.contextmanager
+def prepared(plan: Plan) -> Iterator[Any]:
+    """The user's app, with the queue, the store and the tasks of the drill. It does nothing by itself,
+    because its letters are not real."""
     app = find_app(plan.app)
-    app.conf.update(
-        broker_url=plan.broker_url,
-        broker_read_url=plan.broker_url,
-        broker_write_url=plan.broker_url,
-        broker_transport_options={
+    settings = {
+        **dict.fromkeys(("broker_url", "broker_read_url", "broker_write_url"), plan.broker_url),
+        "broker_transport_options": {
             **(app.conf.broker_transport_options or {}), **plan.transport_options
         },
-        task_queues=[queue_of(plan)],
-        task_default_queue=plan.queue,
-        task_routes=None,
-        task_always_eager=False,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
-        dlq_store_url=plan.store_url,
-        dlq_store_read_url="",
-        dlq_spool_dir=plan.spool_dir,
-        dlq_recorder_dir=plan.recorder_dir,
-        dlq_routes=(),
-        dlq_auto_redrive=(),
-        dlq_ingest_queues=(),
-        dlq_archive_url=None,
-        dlq_retention=None,
-        dlq_worker_metrics=False,
-        dlq_events=False,
-        **{f"dlq_{kind.setting}": () for kind in EventKind},
-    )  # fmt: skip
-    # Both may have been made from the app's own settings when its module was imported.
-    app.__dict__.pop("amqp", None)
-    DeadLetterQueue(app)
-    for late, name in TASKS.items():
-        _add_task(app, name, plan.runs, late=late)
-    return app
+        "task_queues": [queue_of(plan)],
+        "task_default_queue": plan.queue,
+        "task_routes": None,
+        "worker_enable_remote_control": False,
+        "worker_send_task_events": False,
+        "dlq_store_url": plan.store_url,
+        "dlq_spool_dir": plan.spool_dir,
+        "dlq_recorder_dir": plan.recorder_dir,
+    }  # fmt: skip
+    with isolated(app, settings):
+        for late, name in TASKS.items():
+            _add_task(app, name, plan.runs, late=late)
+        yield app
 
 
 def queue_of(plan: Plan) -> Queue:
@@ -147,8 +136,8 @@ def main() -> None:
     directory, role, *_pool = sys.argv[1:]
     threading.Thread(target=_end_with_the_drill, daemon=True).start()
     plan = Plan.read(directory)
-    app = prepared(plan)
-    if role == "worker":
-        _work(app, plan)
-    else:
-        _redrive(app)
+    with prepared(plan) as app:
+        if role == "worker":
+            _work(app, plan)
+        else:
+            _redrive(app)

@@ -1,9 +1,10 @@
-"""A small TCP proxy before a server, which cuts the drill's own connections to it."""
+"""What cuts the drill's own connections: a small TCP proxy before a server, or the lock of a file."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import sqlite3
 import threading
 
 
@@ -64,3 +65,19 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_RDWR)
     source.close()
+
+
+class FileLock:
+    """Locks an SQLite file, so that no other process can write to it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def cut(self) -> None:
+        """Lock it."""
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        self._connection.execute("BEGIN EXCLUSIVE")
+
+    def restore(self) -> None:
+        """Unlock it."""
+        self._connection.close()

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from celery_dlq.api.isolation import isolated
 from celery_dlq.classify import Decision
 from celery_dlq.known import ends_with
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
-from celery_dlq.testing.isolation import isolated, settings_of_test
 from celery_dlq.testing.messages import Messages
 from celery_dlq.worker.body.answer import decide
 from celery_dlq.worker.failure import type_name
@@ -38,11 +38,23 @@ def under_test(app: Any, directory: Path, settings: Mapping[str, Any]) -> Iterat
     """The dead letters of ``app``, in this ``directory``; within this block the app has these settings over
     those of a test. Processes under one test share the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    with isolated(app, {**settings_of_test(app, directory), **settings}) as queue:
+    with isolated(app, {**_settings(directory), **settings}) as queue:
         # No retry waits, so none is parked.
         queue.hold = replace(queue.hold, at_most_s=math.inf)
         with Messages(app, directory / "messages.jsonl").followed() as messages:
             yield DeadLetters(queue, messages)
+
+
+def _settings(directory: Path) -> dict[str, Any]:
+    return {
+        "task_protocol": 2,
+        "worker_enable_remote_control": True,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "dlq_store_url": f"sqlite:///{directory}/letters.sqlite3",
+        "dlq_spool_dir": str(directory / "spool"),
+        "dlq_stall_after": 0,
+    }
 
 
 class DeadLetters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +12,20 @@ from celery import _state, signals
 from celery.contrib.testing.worker import TestWorkController, start_worker
 
 from celery_dlq.testing.dead_letters import DeadLetters, under_test
-from celery_dlq.testing.isolation import IN_MEMORY
+
+#: For a worker in the test's process: a broker and results that end with it.
+_IN_MEMORY: Mapping[str, Any] = {
+    "broker_url": "memory://localhost",
+    "broker_read_url": "memory://localhost",
+    "broker_write_url": "memory://localhost",
+    # It looks for messages every 10 ms.
+    "broker_transport_options": {"polling_interval": 0.01},
+    "broker_use_ssl": False,
+    "result_backend": "cache+memory://",
+    "worker_detect_quorum_queues": False,
+    # It is for workers that are killed.
+    "dlq_recorder": False,
+}
 
 #: Seconds that the worker may take to start.
 _STARTS_WITHIN_S = 30.0
@@ -28,7 +41,7 @@ def in_a_thread(app: Any, directory: Path) -> Iterator[DeadLetters]:
     :param directory: for the store. It is a file, because SQLite's locks on a database in memory are locks on
         whole tables, which do not wait for each other.
     """
-    with under_test(app, directory, IN_MEMORY) as letters, _working(app):
+    with under_test(app, directory, _IN_MEMORY) as letters, _working(app):
         yield letters
 
 

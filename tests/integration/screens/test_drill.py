@@ -86,6 +86,7 @@ def test_a_store_in_a_file_is_locked_and_keeps_its_own_letters(project, left):
     sent = project.send("terminal")
     with project.worker("-c", "1"):
         project.wait_for_letter(sent)
+    project.settings["dlq_store_timeout"] = 2
     done, found = drill(project, *only("store-cut"))
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert found["store-cut"]["letters"] == 1

@@ -44,7 +44,6 @@ def test_messages_that_end_as_they_should_are_counted():
     ("name", "end", "found", "setting"),
     [
         ("recover", LETTER, facts(max_attempts=1), "dlq_max_attempts is 1"),
-        ("recover", LETTER, facts(retry_budget=0.0, retry_budget_floor=0), "dlq_retry_budget"),
         ("kill-process", LOST, facts(restore_unacked=False), "dlq_restore_unacked is off"),
         ("kill-worker", LOST, facts(recorder=False), "dlq_recorder is off"),
         ("kill-worker", LOST, facts(restore_unacked=False), "dlq_restore_unacked is off"),
