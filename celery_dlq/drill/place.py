@@ -22,17 +22,13 @@ from celery_dlq.errors import DrillError, StoreError, StoreUnavailable
 from celery_dlq.redact import safe_message
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.dialects import dialect_for, parse_url
+from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.engine import Database
 
 #: Seconds to wait for the broker.
 BROKER_TIMEOUT_S = 5
 
-_PORTS = {"redis": 6379, "amqp": 5672, "postgresql": 5432, "mysql": 3306}
-
-_RIGHT = {
-    "postgresql": "GRANT CREATE ON DATABASE {database} TO {user}",
-    "mysql": "GRANT ALL ON `celery\\_dlq\\_drill%`.* TO {user}",
-}
+_PORTS = {"redis": 6379, "amqp": 5672}
 
 
 @contextlib.contextmanager
@@ -44,23 +40,23 @@ def own_tables(store_url: str, name: str) -> Iterator[str]:
     :raises StoreError: the database failed.
     """
     url = parse_url(store_url)
-    if dialect_for(url).is_file:
+    dialect = dialect_for(url)
+    if not isinstance(dialect, Server):
         with _own_file(url, name) as own:
             yield own
         return
-    kind, end = ("DATABASE", "") if dialect_for(url).name == "mysql" else ("SCHEMA", " CASCADE")
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(contextlib.closing(Database(store_url)))
-        # Before it exists: it may be interrupted at any moment.
-        stack.callback(_run, database, f"DROP {kind} IF EXISTS {name}{end}")
+        # Before they exist: it may be interrupted at any moment.
+        stack.callback(_run, database, dialect.drop_apart.format(name=name))
         try:
-            _run(database, f"CREATE {kind} {name}")
+            _run(database, f"CREATE {dialect.apart} {name}")
         except StoreError as error:
             stack.pop_all()
             if isinstance(error, StoreUnavailable):
                 raise
-            raise DrillError(_why_none(url, kind.lower())) from error
-        own = _within(url, name).render_as_string(hide_password=False)
+            raise DrillError(_why_none(dialect, url)) from error
+        own = dialect.within(url, name).render_as_string(hide_password=False)
         schema.upgrade(Database(own))
         yield own
 
@@ -69,19 +65,12 @@ def _run(database: Database, statement: str) -> None:
     database.write(lambda connection: connection.execute(text(statement)))
 
 
-def _why_none(url: URL, kind: str) -> str:
-    grant = _RIGHT[dialect_for(url).name].format(database=url.database, user=url.username)
+def _why_none(dialect: Server, url: URL) -> str:
+    grant = dialect.grant_apart.format(database=url.database, user=url.username)
     return (
-        f"The drill keeps its letters in a {kind} of its own, and the user of dlq_store_url may not create "
-        f"one; run: {grant}; or name an empty database for the drill by --store-url."
+        f"The drill keeps its letters in a {dialect.apart.lower()} of its own, and the user of dlq_store_url "
+        f"may not create one; run: {grant}; or name an empty database for the drill by --store-url."
     )
-
-
-def _within(url: URL, name: str) -> URL:
-    if dialect_for(url).name == "mysql":
-        return url.set(database=name)
-    given = url.query.get("options", "")
-    return url.update_query_dict({"options": f"{given} -csearch_path={name}".strip()})
 
 
 @contextlib.contextmanager
@@ -254,14 +243,14 @@ def cuttable_store(store_url: str) -> Iterator[tuple[Proxy | FileLock | None, st
     """What cuts the store off, and the URL at which it can be cut; None, and its own URL, if it has several
     servers, or does not answer through another address."""
     url = parse_url(store_url)
-    port = url.port or _PORTS.get(dialect_for(url).name)
-    if dialect_for(url).is_file:
+    dialect = dialect_for(url)
+    if not isinstance(dialect, Server):
         yield FileLock(str(url.database)), store_url
         return
-    if not url.host or port is None:
+    if not url.host:
         yield None, store_url
         return
-    with contextlib.closing(Proxy(url.host, port)) as proxy:
+    with contextlib.closing(Proxy(url.host, url.port or dialect.port)) as proxy:
         through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
         with contextlib.closing(Database(through)) as database:
             is_reached = _reaches(database)

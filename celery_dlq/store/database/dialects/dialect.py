@@ -315,6 +315,18 @@ _ELSEWHERE = frozenset({Fault.AWAY, Fault.READ_ONLY})
 class Server(Dialect):
     """A database on a server."""
 
+    #: The port of its servers, where a URL does not say.
+    port: ClassVar[int]
+    #: The word of its SQL for a set of tables apart from all others, and the statements that remove one and
+    #: that give a user the right to create one.
+    apart: ClassVar[str]
+    drop_apart: ClassVar[str]
+    grant_apart: ClassVar[str]
+
+    @abstractmethod
+    def within(self, url: URL, name: str) -> URL:
+        """The URL of the tables of the set ``name``."""
+
     #: The query for the time by its clock.
     clock: ClassVar[str]
     #: The codes whose meaning matters.

@@ -40,6 +40,10 @@ class MySQL(Server):
     schemes = frozenset({"mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"})
     scheme = "mysql+pymysql"
     extra = "mysql"
+    port = 3306
+    apart = "DATABASE"
+    drop_apart = "DROP DATABASE IF EXISTS {name}"
+    grant_apart = "GRANT ALL ON `celery\\_dlq\\_%`.* TO {user}"
     # Each change of a table is committed at once.
     undoes_ddl = False
     clock = "SELECT UTC_TIMESTAMP(6)"
@@ -81,6 +85,9 @@ class MySQL(Server):
         4031: Fault.AWAY,  # closed after it had not been used, on MySQL
         **dict.fromkeys(range(2000, 2100), Fault.AWAY),  # the client's own errors of its connection
     }
+
+    def within(self, url: URL, name: str) -> URL:
+        return url.set(database=name)
 
     def _options(self, url: URL, timeout: float | None, client: Client) -> dict[str, Any]:
         seconds = whole_seconds(timeout)

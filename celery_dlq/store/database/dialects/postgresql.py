@@ -70,6 +70,10 @@ class PostgreSQL(Server):
     schemes = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
     scheme = "postgresql+psycopg"
     extra = "postgres"
+    port = 5432
+    apart = "SCHEMA"
+    drop_apart = "DROP SCHEMA IF EXISTS {name} CASCADE"
+    grant_apart = "GRANT CREATE ON DATABASE {database} TO {user}"
     clock = "SELECT clock_timestamp()"
     moment = DateTime(timezone=True)
     keeps_zones = True
@@ -85,6 +89,10 @@ class PostgreSQL(Server):
         "42501": Fault.FORBIDDEN,  # insufficient_privilege
         "54000": Fault.TOO_LARGE,  # program_limit_exceeded
     }
+
+    def within(self, url: URL, name: str) -> URL:
+        given = url.query.get("options", "")
+        return url.update_query_dict({"options": f"{given} -csearch_path={name}".strip()})
 
     def _options(self, url: URL, timeout: float | None, client: Client) -> dict[str, Any]:
         seconds = whole_seconds(timeout)
