@@ -24,6 +24,10 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
+        self.sever()
+
+    def sever(self) -> None:
+        """Break all connections; accept new ones."""
         broken, self._sockets = self._sockets, []
         for one in broken:
             with contextlib.suppress(OSError):
@@ -53,8 +57,11 @@ class Proxy:
                 continue
             server.settimeout(None)
             self._sockets += (client, server)
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_pass, args=(source, target), daemon=True).start()
+            self._link(client, server)
+
+    def _link(self, client: socket.socket, server: socket.socket) -> None:
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=_pass, args=(source, target), daemon=True).start()
 
 
 def _pass(source: socket.socket, target: socket.socket) -> None:

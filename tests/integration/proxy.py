@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from support.servers.ports import free_port
+from celery_dlq.drill import proxy
 
 
 class _Link:
@@ -17,21 +17,19 @@ class _Link:
         self.flows.set()
 
 
-class Proxy:
+class Proxy(proxy.Proxy):
     """Passes connections on to a server, until it has to hold them or to cut them off.
 
     :param mark: marks each connection on which the client sends these bytes; :meth:`freeze` is about these.
     """
 
     def __init__(self, host: str, port: int, *, mark: bytes = b"") -> None:
-        self._server, self._mark = (host, port), mark
+        self._mark = mark
         self._marked: set[_Link] = set()
         self._frozen: set[_Link] = set()
         self._flows = threading.Event()
         self._flows.set()
-        self._sockets: list[socket.socket] = []
-        self.port = free_port()
-        self.restore()
+        super().__init__(host, port)
 
     def hold(self) -> None:
         """Accept connections and keep them open, but pass nothing on."""
@@ -57,47 +55,14 @@ class Proxy:
 
     def cut(self) -> None:
         """Break all connections, and refuse new ones."""
-        # Closing alone does not wake a thread that accepts.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join()
-        self.sever()
+        super().cut()
         self.thaw()
         self._flows.set()
 
-    def sever(self) -> None:
-        """Break all connections; accept new ones, and pass them on."""
-        broken, self._sockets = self._sockets, []
-        for one in broken:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def restore(self) -> None:
-        """Accept connections again."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self._start()
-
-    def close(self) -> None:
-        self.cut()
-
-    def _start(self) -> None:
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._server)
-            self._sockets.extend((client, server))
-            link = _Link(client)
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(
-                    target=self._pass, args=(link, source, target), daemon=True
-                ).start()
+    def _link(self, client: socket.socket, server: socket.socket) -> None:
+        link = _Link(client)
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=self._pass, args=(link, source, target), daemon=True).start()
 
     def _pass(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
