@@ -95,7 +95,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class Ground:
-    """The means of a drill. It is a context: its worker runs until the end of the ``with`` block."""
+    """The means of a drill. It is a context, at the end of which its processes are killed."""
 
     app: Any
     plan: Plan
@@ -112,7 +112,6 @@ class Ground:
     _processes: list[Process] = field(default_factory=list)
 
     def __enter__(self) -> Ground:
-        self.start_worker()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,12 +169,10 @@ class Ground:
                 headers=dict(headers),
             )
 
-    def started(self, *task_ids: str, times: int = 1) -> bool:
-        """Wait until the body of each message has begun this often."""
+    def started(self, *task_ids: str) -> None:
+        """Wait until the body of each message has begun."""
         runs = self.plan.runs
-        return self.until(
-            lambda: all(len(runs.pids(Runs.STARTED, one)) >= times for one in task_ids)
-        )
+        self.until(lambda: all(runs.pids(Runs.STARTED, one) for one in task_ids))
 
     def ends(self, task_ids: Sequence[str]) -> list[End]:
         """How these messages have ended so far."""

@@ -84,7 +84,9 @@ def _ground(
             app=app, plan=plan, settings=settings, connect=connect, store=store,
             broker=broker, database=database,
         )  # fmt: skip
-        yield stack.enter_context(ground)
+        stack.enter_context(ground)
+        ground.start_worker()
+        yield ground
 
 
 def _account(ground: Ground, name: str) -> Account:

@@ -121,7 +121,8 @@ def test_a_drill_that_is_interrupted_leaves_nothing(project, left, number):
     assert left(project) == []
 
 
-def test_workers_end_with_a_drill_that_is_killed(project):
+def test_workers_end_with_a_drill_that_is_killed(project, tmp_path):
+    project.environ["TMPDIR"] = str(tmp_path)
     begun = subprocess.Popen(
         project.command("-q", "dlq", "drill"), env=project.environment, cwd=project.directory,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
