@@ -167,6 +167,7 @@ class Ground:
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers=dict(headers),
+                declare=[queue],
             )
 
     def started(self, *task_ids: str) -> None:
