@@ -95,7 +95,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class Ground:
-    """The means of a drill. It is a context, at the end of which its processes are killed."""
+    """The means of a drill. When its ``with`` block ends, its processes are killed."""
 
     app: Any
     plan: Plan

@@ -24,6 +24,7 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.engine import Database
+from celery_dlq.worker.broker_limits import driver_of
 
 #: Seconds to wait for the broker.
 BROKER_TIMEOUT_S = 5
@@ -90,7 +91,7 @@ def _own_file(url: URL, name: str) -> Iterator[str]:
 def given_tables(store_url: str) -> Iterator[str]:
     """``store_url``, whose database is empty. The tables are removed at the end.
 
-    :raises DrillError: the database has tables of ours.
+    :raises DrillError: the database already has a store.
     :raises StoreError: the database failed.
     """
     database = Database(store_url)
@@ -142,12 +143,6 @@ def own_options(app: Any, name: str, directory: str) -> Mapping[str, Any]:
             "control_folder": folders[1],
         }
     return {}
-
-
-def driver_of(app: Any) -> str:
-    """The driver of the app's broker, such as ``redis``."""
-    with app.connection_for_write() as connection:
-        return str(connection.transport.driver_type)
 
 
 @contextlib.contextmanager

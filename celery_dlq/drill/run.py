@@ -18,6 +18,7 @@ from celery_dlq.drill.plan import Plan
 from celery_dlq.drill.scenarios import SCENARIOS, LeftOut
 from celery_dlq.settings import Settings
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.broker_limits import driver_of
 
 
 def drill(
@@ -97,7 +98,7 @@ def _account(ground: Ground, name: str) -> Account:
         return Account(scenario=name, title=scenario.title, result=Result.LEFT_OUT, text=str(why))
     ground.until(lambda: all(map(scenario.is_final, ground.ends(sent))), scenario.patience_s)
     facts = Facts(
-        conf=ground.app.conf, settings=ground.settings, driver=place.driver_of(ground.app),
+        conf=ground.app.conf, settings=ground.settings, driver=driver_of(ground.app),
         pool=ground.plan.pool or str(ground.app.conf.worker_pool),
         ended_alone=ground.ended_alone - ended_alone,
     )  # fmt: skip

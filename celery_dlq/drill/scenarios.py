@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from celery_dlq.drill.ground import End, Ground
+from celery_dlq.drill.ground import PATIENCE_S, End, Ground
 from celery_dlq.drill.plan import TASKS, Body, Runs
 from celery_dlq.model.states import Reason, State
 
@@ -53,7 +53,7 @@ class Scenario(NamedTuple):
     #: Whether a message has ended as it should.
     is_right: Callable[[End], bool]
     #: Seconds in which the messages should have ended.
-    patience_s: float = 45.0
+    patience_s: float = PATIENCE_S
     #: Whether a message has ended, rightly or not.
     is_final: Callable[[End], bool] = _has_come
 

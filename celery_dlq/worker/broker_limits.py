@@ -99,6 +99,12 @@ NOT_COVERED: Mapping[str, str] = MappingProxyType(
 )
 
 
+def driver_of(app: Any) -> str:
+    """The driver of the app's broker, such as ``redis`` or ``amqp``."""
+    with app.connection_for_write() as connection:
+        return str(connection.transport.driver_type)
+
+
 def transport_of(connection: Any) -> str:
     """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver."""
     driver = str(connection.transport.driver_type)

@@ -1,4 +1,4 @@
-"""What becomes of the shop's messages when something goes wrong."""
+"""Where the shop's messages end when something goes wrong."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal

@@ -246,7 +246,7 @@ def check_json(text: str) -> set[str]:
 
 
 def check_markdown(text: str) -> set[str]:
-    """Check that the injected texts are code, of which a reader of Markdown interprets nothing."""
+    """Check that the injected texts are code, which a reader of Markdown does not interpret."""
     assert structure_of(text)
     code = ""
     for token in MarkdownIt("commonmark").enable("table").parse(text):

@@ -1,5 +1,5 @@
-"""The tools, each of which is a command of ours. Its options are its arguments, so it understands what the
-command line understands, and refuses what that refuses."""
+"""The tools. Each tool runs one of our commands, whose options are its arguments: it accepts and refuses the
+same values as the command line."""
 
 from __future__ import annotations
 

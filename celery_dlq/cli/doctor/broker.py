@@ -28,7 +28,12 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
-from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibility_timeout
+from celery_dlq.worker.broker_limits import (
+    UNACCEPTED_S,
+    driver_of,
+    not_covered,
+    visibility_timeout,
+)
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
@@ -195,12 +200,6 @@ def _why_not(session: Session) -> str | None:
         except Exception:  # noqa: BLE001 - each transport has its own errors
             return None
         return why_not(connection.default_channel, app.conf.task_default_queue)
-
-
-def driver_of(app: Any) -> str:
-    """The driver of the app's broker, such as ``redis`` or ``amqp``."""
-    with app.connection_for_write() as connection:
-        return str(connection.transport.driver_type)
 
 
 def no_remote_control(app: Any) -> str:

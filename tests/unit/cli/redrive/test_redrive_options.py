@@ -70,11 +70,11 @@ def test_checking_options(orders):
 
 def test_repair_options(orders):
     found = orders(
-        "--set kwargs.currency=USD --set args.0=5 --repair mended --to-queue slow "
+        "--set kwargs.currency=USD --set args.0=5 --repair fixed --to-queue slow "
         "--to-task shop.charge2 --countdown 30s --priority 0"
     )
     assert found.repair == Repair(
-        assignments=("kwargs.currency=USD", "args.0=5"), function="mended",
+        assignments=("kwargs.currency=USD", "args.0=5"), function="fixed",
         to_queue="slow", to_task="shop.charge2", countdown_s=30.0, priority=0,
     )  # fmt: skip
     noon = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
