@@ -48,9 +48,9 @@ class Leases(StoreRole):
             # begins again.
             connection.execute(insert(lease).values(name=name, token=1, **held))
             return Lease(name=name, token=1)
-        # After a lease has ended, another holder may have had it without this one's notice, so this one
-        # counts as new.
-        is_mine = row["holder"] == holder and row["expires_at"] > now
+        # Each holder writes its name. A lease that ended under this name, while its process or machine stood
+        # still, was not held by another one.
+        is_mine = row["holder"] == holder
         if not is_mine and row["expires_at"] > now:
             return None
         token = row["token"] + (not is_mine)

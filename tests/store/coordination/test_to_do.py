@@ -17,6 +17,15 @@ def test_a_lease_is_free_until_it_is_taken_and_when_it_is_given_up(store):
     assert store.leases.to_do("upkeep").lease_free_in_s == 0.0
 
 
+def test_a_lease_that_ended_stays_with_its_holder_unless_another_had_it(store):
+    ended = store.leases.take("one", holder="me", seconds=-1)
+    assert store.leases.take("one", holder="me", seconds=-1) == ended
+    others = store.leases.take("one", holder="another", seconds=-1)
+    mine = store.leases.take("one", holder="me", seconds=60)
+    assert len({ended.token, others.token, mine.token}) == 3
+    assert store.leases.take("one", holder="another", seconds=60) is None
+
+
 def test_the_leases_of_a_process_that_is_gone_are_ended(store):
     for name, holder in (
         ("one", "boot/1:7:9/a"),

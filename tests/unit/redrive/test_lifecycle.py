@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 import types
 from datetime import timedelta
 from unittest.mock import Mock
@@ -19,6 +20,7 @@ from celery_dlq.redrive import run
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.lifecycle import Operations
 from celery_dlq.redrive.message import Sent
+from celery_dlq.store import tenure
 
 
 @pytest.fixture
@@ -145,6 +147,26 @@ def test_two_processes_do_not_run_the_same(publisher, another, make, resume, fil
     made = make()
     assert resume(made).counts.out == 4
     assert refused == [None, None]
+
+
+def test_a_process_that_stood_still_for_longer_than_its_lease_continues(
+    publisher, redrive, fill, monkeypatch
+):
+    """As a machine that was suspended does, if no other process took the operation over."""
+    monkeypatch.setattr(tenure, "LEASE_S", -1.0)
+    monkeypatch.setattr(tenure, "TRY_S", 0.001)
+    prolonged, prolong = threading.Semaphore(0), tenure.Tenure.prolong
+
+    def counted(self):
+        lease = prolong(self)
+        prolonged.release()
+        return lease
+
+    monkeypatch.setattr(tenure.Tenure, "prolong", counted)
+    publisher.before = lambda _letters: [prolonged.acquire(timeout=60) for _ in range(3)]
+    fill(*"abcdef")
+    assert redrive().state is OperationState.DONE
+    assert publisher.sent == [*"abcdef"]
 
 
 def test_an_operation_that_is_paused_before_it_begins_stays_so(operations, make, fill, monkeypatch):
