@@ -18,13 +18,16 @@ demo: $(VENV)/.core
 # look for tests that depend on it with `make test SEED=7`, not in CI.
 SEED ?= 1
 
+# For the last line of `make test`, which says how long it took, and which tests took most of that.
+BEGAN := $(shell date +%s)
+
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
 # Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 test: lint services
 	$(BIN)/python -m compileall -q celery_dlq tests
-	$(PYTEST) --hypothesis-profile quick
+	CELERY_DLQ_GATE_BEGAN=$(BEGAN) $(PYTEST) --hypothesis-profile quick
 
 # Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
 nightly: lint services
@@ -159,8 +162,8 @@ $(RELEASE)/.tools: pyproject.toml
 
 $(VENV)-%/.dev: pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' 'celery==$*.*' 'kombu==$*.*'
-	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test-aws]'
+	$(@D)/bin/pip install --quiet --disable-pip-version-check uv
+	$(@D)/bin/$(UV) --python $(@D)/bin/python -e '.[test,test-aws]' 'celery==$*.*' 'kombu==$*.*'
 	touch $@
 
 $(VENV)/bin/pip:
@@ -170,13 +173,15 @@ $(VENV)/.core: $(VENV)/bin/pip pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,libraries,lint]'
+# Three hundred packages take pip more than two minutes, and uv half a minute.
+UV := uv pip install --quiet --compile-bytecode
+
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/$(UV) --python $(BIN)/python -e '.[test,test-aws,libraries,lint]'
 	# It requires a Celery below 5.7, but works with 5.7.
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'celery-batches>=0.11'
-	# It needs an older boto3. Resolved together with all others, this takes pip very long.
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test-aws]'
-	touch $@
+	$(BIN)/$(UV) --python $(BIN)/python --no-deps 'celery-batches>=0.11'
+	touch $(VENV)/.core $@
 
 clean:
 	rm -rf $(VENV) $(RELEASE) $(MATRIX:%=$(VENV)-%) .cache .demo build dist

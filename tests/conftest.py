@@ -20,6 +20,8 @@ REDIS = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379")
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 
 
+pytest_plugins = ["support.budget"]
+
 #: Fixtures that open a server.
 SERVERS = {
     "redis_url", "rabbitmq_url", "sqs_url", "postgres_url", "own_postgres_url", "mysql_url", "own_mysql_url",

@@ -24,6 +24,7 @@ from support.servers.databases import delete_all
 from support.servers.ports import free_port
 from support.workers.flower_process import end_flower
 
+from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import AuditRow
 
@@ -178,6 +179,25 @@ def page(
     troubles = watch(page, flower.url)
     yield page
     assert troubles == []
+
+
+@pytest.fixture
+def seen(shop: Shop, page: Page) -> str:
+    """A dead letter whose events Flower has received; it receives them only some time after it starts."""
+    letters: list[str] = []
+
+    def is_seen() -> bool:
+        letters.append(shop.die("shop.charge", len(letters), currency="EUX"))
+        return page.request.get(f"/task/{letters[-1]}").ok
+
+    wait_for("Flower to know the task", is_seen)
+    return letters[-1]
+
+
+@pytest.fixture
+def state_of(shop: Shop) -> Callable[[str], AutoState]:
+    """Reads the state of an automatic redrive."""
+    return lambda name: shop.dlq.store.auto_redrives.statuses()[name].state
 
 
 def _is_trouble(said: ConsoleMessage) -> bool:

@@ -11,6 +11,9 @@ from project import wait_for
 #: Where screenshots go.
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
+#: A zone that is never UTC, and has the same name all year.
+ZONE, NAMED = "Asia/Tokyo", "GMT+9"
+
 #: How a page is looked at: colours, and the size of the window.
 LOOKS = {
     "light": ("light", {"width": 1280, "height": 800}),
@@ -73,3 +76,12 @@ def is_locked(page: Page) -> bool:
     expect(page.locator("#dlq-locked")).to_be_visible()
     buttons = ".dlq form[method=post], .dlq button[formaction]:not(#dlq-compare)"
     return not page.locator(buttons).count()
+
+
+def hover_over(page: Page, shape: str) -> None:
+    """Move the pointer to the middle of a shape of the chart."""
+    # The value goes when the page scrolls.
+    page.locator(".dlq-chart-columns").scroll_into_view_if_needed()
+    box = page.locator(shape).bounding_box()
+    page.mouse.move(0, 0)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

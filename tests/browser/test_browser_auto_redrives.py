@@ -6,43 +6,9 @@ from playwright.sync_api import expect
 
 from celery_dlq.model.auto_redrive import EVERY, AutoState
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def state_of(shop):
-    """Reads the state of an automatic redrive."""
-
-    def state_of(name):
-        found = shop.dlq.store.auto_redrives.statuses()
-        return found[name].state
-
-    return state_of
-
-
-def test_one_is_paused_and_resumed(shop, page, state_of):
-    shop.die("shop.charge", 1, currency="EUX")
-    page.goto("/dead-letters")
-    page.get_by_role("link", name="Automatic redrive").click()
-    expect(page.locator("#dlq-autos")).to_contain_text("currencies")
-    look_at(page, "auto-redrives")
-    page.get_by_role("link", name="currencies").first.click()
-    expect(page.locator("#dlq-state")).to_have_text("shadow")
-
-    page.get_by_placeholder("Why (for the audit)").fill("deploying")
-    page.locator("#dlq-pause").click()
-    expect(page.locator("#dlq-state")).to_have_text("paused")
-    expect(page.locator("#dlq-stopped")).to_contain_text("paused by ann (flower): deploying")
-    look_at(page, "auto-redrive-paused")
-    assert state_of("currencies") is AutoState.PAUSED
-    assert shop.audited("pause").why == "deploying"
-
-    page.locator("#dlq-resume").click()
-    expect(page.locator("#dlq-state")).to_have_text("shadow")
-    assert state_of("currencies") is AutoState.ACTIVE
-    page.locator("#dlq-try").click()
-    expect(page.locator("#dlq-summary")).to_contain_text("Nothing was sent or changed.")
-    look_at(page, "auto-redrive-trial")
+pytestmark = [
+    pytest.mark.nightly, pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600),
+]  # fmt: skip
 
 
 def test_all_are_paused_and_resumed(page, state_of):

@@ -1,13 +1,12 @@
 """Charts in a real browser: values under the pointer, local time, ranges, marks, and readable colours."""
 
 import pytest
-from looking import look_at, reload_until
-from playwright.sync_api import Page, expect
+from looking import NAMED, ZONE, hover_over, look_at
+from playwright.sync_api import expect
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
-
-#: A zone that is never UTC, and has the same name all year.
-ZONE, NAMED = "Asia/Tokyo", "GMT+9"
+pytestmark = [
+    pytest.mark.nightly, pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600),
+]  # fmt: skip
 
 #: The texts of the page with less contrast than WCAG's AA asks for, each with its contrast.
 UNREADABLE = """() => {
@@ -47,42 +46,6 @@ UNREADABLE = """() => {
 @pytest.fixture
 def logged_in(logged_in):
     return {**logged_in, "timezone_id": ZONE}
-
-
-def hover_over(page: Page, shape: str) -> None:
-    """Move the pointer to the middle of a shape of the chart."""
-    # The value goes when the page scrolls.
-    page.locator(".dlq-chart-columns").scroll_into_view_if_needed()
-    box = page.locator(shape).bounding_box()
-    page.mouse.move(0, 0)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-
-
-def test_values_local_time_and_ranges(shop, page):
-    shop.die("shop.charge", 1, currency="EUX")
-    page.goto("/dead-letters")
-    reload_until(page, page.locator("#dlq-arrivals .dlq-column[data-said='1 letter']"))
-    value = page.locator(".dlq-value")
-    hover_over(page, ".dlq-column[data-said='1 letter'] .dlq-sense")
-    expect(value).to_contain_text(f":00 {NAMED}: 1 letter")
-    expect(value).to_contain_text("UTC")
-    label = page.locator("#dlq-arrivals .dlq-axis time").first
-    expect(label).to_contain_text(NAMED)
-    assert label.get_attribute("title").endswith("UTC")
-    page.mouse.move(0, 0)
-    expect(value).to_be_hidden()
-
-    page.get_by_text("As a table").click()
-    [row] = page.locator(".dlq-values tbody tr").all()
-    assert row.inner_text().split()[-1] == "1"
-    assert NAMED in row.inner_text()
-
-    page.get_by_role("link", name="1h", exact=True).click()
-    assert page.url.endswith("?range=1h")
-    expect(page.locator("#dlq-arrivals h2")).to_contain_text("at most 1 per minute")
-    expect(page.get_by_role("link", name="1h", exact=True)).to_have_attribute(
-        "aria-current", "true"
-    )
 
 
 def test_letters_since_a_release_are_a_click_on_its_mark_away(shop, page):

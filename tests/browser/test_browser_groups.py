@@ -1,10 +1,12 @@
 """Work with groups in a real browser."""
 
 import pytest
-from looking import appears, look_at, reload_until
+from looking import ZONE, appears, look_at, reload_until
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.nightly, pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600),
+]  # fmt: skip
 
 
 def groups(page: Page, **attributes: str):
@@ -73,8 +75,8 @@ def test_a_group_is_ignored_from_the_overview_with_the_keyboard(shop, page):
     look_at(page, "audit")
 
 
-#: A zone that is never UTC, and has the same name all year; and its midnight in UTC.
-ZONE, MIDNIGHT = "Asia/Tokyo", "T15:00:00+00:00"
+#: The midnight of ``ZONE`` in UTC.
+MIDNIGHT = "T15:00:00+00:00"
 
 
 def test_a_group_is_ignored_until_monday_where_the_reader_is(shop, open_page, flower, logged_in):
@@ -191,17 +193,3 @@ def test_a_group_has_an_owner_and_a_note(shop, page):
     page.goto("/dead-letters/groups?owner=bob")
     reload_until(page, groups(page))
     assert shop.dlq.group(fingerprint).owner == "bob"
-
-
-def test_a_group_is_redriven(shop, page):
-    ids = [shop.die("shop.charge", number, currency="GBX") for number in (9, 10)]
-    fingerprint = shop.letter(ids[0]).fingerprint
-    page.goto(f"/dead-letters/groups/{fingerprint}")
-    page.locator("#dlq-redrive").click()
-    count = shop.dlq.group(fingerprint).open_count
-    expect(page.get_by_role("heading", level=1)).to_have_text(f"Redrive {count} letters")
-    look_at(page, "redrive")
-    page.locator("#dlq-number").fill(str(count))
-    page.locator("#dlq-confirm").click()
-    expect(page.locator("#dlq-state")).to_have_text("failed")
-    expect(page.locator("#dlq-progress")).to_contain_text(f"failed again {count}")

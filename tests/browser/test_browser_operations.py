@@ -11,7 +11,9 @@ from support.stores.losses import lost_letter, trouble
 
 from celery_dlq import Filter, State
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.nightly, pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600),
+]  # fmt: skip
 
 #: Letters of a redrive, and a rate at which it takes longer than the slowest machine needs to look at it.
 LETTERS, RATE = 60, "20/m"

@@ -101,6 +101,7 @@ def test_a_worker_whose_master_hangs_comes_back(tmp_path):
             # Its connection is open, and a message waits on the other master.
             celery(environment, "call", "quick", "--args", "[1]")
             until("the task", lambda: b'"finished"' in _rows(ledger))
+            assert _rows(ledger).count(b'"finished"') == 1
         finally:
             broker.thaw()
             worker.kill()

@@ -1,7 +1,10 @@
 from dataclasses import replace
 
+import pytest
 from platforms.page import page
 from platforms.results import Result
+
+pytestmark = pytest.mark.nightly
 
 MYSQL = Result(
     kind="server", name="mysql-9", version="9.7.4", what="the store",

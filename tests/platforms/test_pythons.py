@@ -6,6 +6,8 @@ from platforms.pythons import TARGETS, Environment, find_python
 from platforms.results import CACHE, ROOT
 from platforms.table import PLATFORMS
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_each_target_is_a_platform(target):

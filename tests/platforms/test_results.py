@@ -1,6 +1,9 @@
 from dataclasses import replace
 
+import pytest
 from platforms.results import Counts, Result, counts_of, save, saved
+
+pytestmark = pytest.mark.nightly
 
 MYSQL = Result(
     kind="server", name="mysql-9", version="9.7.4", what="the tests of the store",

@@ -6,6 +6,8 @@ from platforms.debian import SuiteError
 from platforms.pytest_run import NotRun, run_tests
 from platforms.results import Result, saved
 
+pytestmark = pytest.mark.nightly
+
 GOOD = Result(
     kind="server", name="redis-8", version="8.0.6", what="real workers",
     passed=5, failed=0, skipped=0, seconds=1.0, date="2026-11-28",
