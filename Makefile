@@ -24,10 +24,12 @@ BEGAN := $(shell date +%s)
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
-# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
-test: lint services
+# Hundreds of workers import the package, and each process of the tests imports all tests, which pytest compiles in its
+# own way. Both are compiled once, the tests while `lint` uses the other core, even if PYTHONDONTWRITEBYTECODE is set.
+test: $(VENV)/.dev services
 	$(BIN)/python -m compileall -q celery_dlq tests
-	CELERY_DLQ_GATE_BEGAN=$(BEGAN) $(PYTEST) --hypothesis-profile quick
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) lint && wait
+	CELERY_DLQ_GATE_BEGAN=$(BEGAN) PYTHONDONTWRITEBYTECODE= $(PYTEST) --hypothesis-profile quick
 
 # Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
 nightly: lint services

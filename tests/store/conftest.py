@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.servers.databases import delete_all, drop_all
 from support.servers.ways import WAYS, chosen
 from support.stores.rollup_checks import assert_counts_hold
 
+from celery_dlq.errors import SchemaError
 from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore
 
@@ -46,30 +49,58 @@ def _way(item: pytest.Item) -> str | None:
     return item.callspec.params.get("database_url") if hasattr(item, "callspec") else None
 
 
-@pytest.fixture(scope="session", params=chosen())
-def database_url(request):
-    """The URL of a database of these tests' own, by each chosen way in turn."""
-    with WAYS[request.param]() as url:
-        yield url
+@pytest.fixture(scope="session")
+def url_of():
+    """Gives the URL of a database of these tests' own by a way. Each file of tests uses all ways in turn, and
+    a new database takes some seconds, so the databases stay until the end."""
+    with contextlib.ExitStack() as databases:
+        yield cache(lambda way: databases.enter_context(WAYS[way]()))
 
 
 @pytest.fixture(scope="session")
-def session_store(database_url):
-    store = SQLStore(database_url)
-    schema.upgrade(store.database)
-    yield store
-    store.close()
+def store_at(url_of):
+    """Gives the store at a URL."""
+    with contextlib.ExitStack() as stores:
+        yield cache(lambda url: stores.enter_context(contextlib.closing(SQLStore(url))))
+
+
+@pytest.fixture(scope="session", params=chosen())
+def database_url(request, url_of):
+    """The URL of a database of these tests' own, by each chosen way in turn."""
+    return url_of(request.param)
+
+
+@pytest.fixture(scope="session")
+def session_store(database_url, store_at):
+    """The store. :func:`emptied` makes its tables."""
+    return store_at(database_url)
 
 
 @pytest.fixture(scope="session")
 def emptied(session_store):
-    """Gives the store with all rows deleted."""
+    """Gives the store with all its tables, and without any row."""
 
     def empty():
-        delete_all(session_store.database)
+        try:
+            delete_all(session_store.database)
+        except SchemaError:  # it is new, or bare
+            schema.upgrade(session_store.database)
         return session_store
 
     return empty
+
+
+@pytest.fixture(scope="session")
+def renewed(session_store, emptied):
+    """Gives the store with new tables. The server's statistics of them, and the room that they take up, do
+    not depend on the tests before."""
+
+    def renew():
+        session_store.close()
+        drop_all(session_store.database)
+        return emptied()
+
+    return renew
 
 
 @pytest.fixture
@@ -95,11 +126,10 @@ def sqlite_store(tmp_path):
 
 @pytest.fixture
 def bare(database_url, session_store):
-    """The database without any of our tables, which come back at the end."""
+    """The database without any of our tables, which the next test that needs them makes again."""
     session_store.close()
     drop_all(session_store.database)
     store = SQLStore(database_url)
     yield store
     drop_all(store.database)
-    schema.upgrade(store.database)
     store.close()

@@ -333,7 +333,7 @@ def assert_nothing_is_left(connection) -> None:
 
 
 Lives.TestCase.settings = settings(
-    max_examples=10,
+    max_examples=max(6, settings.default.max_examples // 4),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -15,8 +15,6 @@ from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, prob
 from celery_dlq.store.database import clock
 from celery_dlq.store.sql import SQLStore
 
-pytestmark = pytest.mark.on_servers
-
 LIMITS = BreakerLimits(failures=3, window_s=60, recovery_s=0.0)
 NAME = ("charge", "acme")
 
@@ -56,6 +54,7 @@ def test_keys_have_circuits_of_their_own(store):
     assert [(c.task, c.key) for c in store.circuits.read_open().circuits] == [NAME]
 
 
+@pytest.mark.on_servers
 def test_several_circuits_are_changed_at_once(store):
     both = {(task, ""): partial(failed, limits=LIMITS, number=3) for task in ("mail", "charge")}
     assert {circuit.task for circuit in store.circuits.change(both)} == {"mail", "charge"}
@@ -66,6 +65,7 @@ def test_nothing_to_change_is_not_an_error(store):
     assert store.circuits.change({}) == ()
 
 
+@pytest.mark.on_servers
 def test_a_circuit_is_kept_whole_through_its_life(store):
     opened = fail(store, number=3)
     half_open = change(store, probed, probe="p")
@@ -77,6 +77,7 @@ def test_a_circuit_is_kept_whole_through_its_life(store):
     assert store.circuits.read_open().circuits == ()
 
 
+@pytest.mark.on_servers
 def test_names_and_keys_may_be_hostile(store):
     for key in ("\x00", "'; DROP TABLE x", "ключ 🔑", "x" * 200):
         fail(store, ("charge", key), 3)
@@ -85,6 +86,7 @@ def test_names_and_keys_may_be_hostile(store):
 
 
 @pytest.mark.parametrize("round_", range(3))
+@pytest.mark.on_servers
 def test_one_of_many_that_ask_at_once_gets_the_probe(database_url, store, round_):
     fail(store, number=3)
     stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
@@ -99,6 +101,7 @@ def test_one_of_many_that_ask_at_once_gets_the_probe(database_url, store, round_
     assert sum(granted) == 1
 
 
+@pytest.mark.on_servers
 def test_failures_that_are_reported_at_once_are_all_counted(database_url, store):
     stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
     many = BreakerLimits(failures=1_000, window_s=600, recovery_s=1)
@@ -109,6 +112,7 @@ def test_failures_that_are_reported_at_once_are_all_counted(database_url, store)
     assert sum(count for _, count in fail(store, limits=many).recent) == 21
 
 
+@pytest.mark.on_servers
 def test_a_failure_that_was_counted_while_another_waited_stays(database_url, store):
     if store.database.dialect.name == "sqlite":
         pytest.skip("SQLite has one writer at a time")
@@ -135,6 +139,7 @@ def test_a_failure_that_was_counted_while_another_waited_stays(database_url, sto
     assert sum(count for _, count in waiting[0].result().recent) == 3
 
 
+@pytest.mark.on_servers
 def test_a_circuit_without_events_is_forgotten(store):
     fail(store, number=3)
     assert store.circuits.prune(older_than_s=60) == 0

@@ -9,8 +9,6 @@ from support.factories import T0, attempt, delivery, letter
 
 from celery_dlq.model.letter import Outcome
 
-pytestmark = pytest.mark.on_servers
-
 
 @pytest.fixture
 def three(store):
@@ -21,11 +19,13 @@ def three(store):
     return made
 
 
+@pytest.mark.on_servers
 def test_deliveries_come_back_whole_and_oldest_first(store, three):
     assert store.deliveries.find("0d3f", "shop.charge") == tuple(three)
     assert store.deliveries.find("another", "shop.charge") == ()
 
 
+@pytest.mark.on_servers
 def test_a_death_that_was_seen_replaces_the_record_of_the_delivery(store, three):
     died = delivery(number=2, minutes=2, death="signal 11 (SIGSEGV)", alone=True)
     store.deliveries.put(died)
@@ -33,6 +33,7 @@ def test_a_death_that_was_seen_replaces_the_record_of_the_delivery(store, three)
     assert store.deliveries.find("0d3f", "shop.charge") == (three[0], died, three[2])
 
 
+@pytest.mark.on_servers
 def test_just_the_named_deliveries_are_forgotten(store, three):
     store.deliveries.put(delivery("another"))
     store.deliveries.forget(three[:2])
@@ -55,6 +56,7 @@ def test_a_success_ends_its_messages_deliveries_also_without_a_letter(store, thr
     assert store.deliveries.find("0d3f", "shop.charge") == ()
 
 
+@pytest.mark.on_servers
 def test_old_deliveries_are_pruned(store, three):
     assert store.deliveries.prune(three[2].started_at) == 2
     assert store.deliveries.find("0d3f", "shop.charge") == (three[2],)
@@ -62,6 +64,7 @@ def test_old_deliveries_are_pruned(store, three):
 
 
 @pytest.mark.parametrize("task_id", ["x" * 400, "tab\ttail ", "nul\0", "\ud800"])
+@pytest.mark.on_servers
 def test_hostile_task_ids_are_told_apart(store, task_id):
     item = delivery(task_id, worker="w" * 300, death="\0" + "d" * 70_000)
     store.deliveries.put(item)

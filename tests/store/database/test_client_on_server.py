@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from celery_dlq.store.database import engine
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client, Role
+from celery_dlq.store.database.connections import Connections
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.service
@@ -18,7 +21,9 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def worker(own_postgres_url):
+def worker(own_postgres_url, monkeypatch):
+    """A worker's store, which closes its connections sooner than others do."""
+    monkeypatch.setattr(engine, "Connections", partial(Connections, idle_s=0.5))
     store = SQLStore(own_postgres_url, client=Client(Role.WORKER, "w@here"))
     yield store
     store.close()
@@ -39,11 +44,11 @@ def use(worker, threads, count):
     """Make a slow query from this many threads; returns the most connections that were seen."""
 
     def ask(_):
-        worker.database.read(lambda connection: connection.exec_driver_sql("SELECT pg_sleep(0.1)"))
+        worker.database.read(lambda connection: connection.exec_driver_sql("SELECT pg_sleep(0.05)"))
         return count()
 
     with ThreadPoolExecutor(threads) as pool:
-        return max(pool.map(ask, range(4 * threads)))
+        return max(pool.map(ask, range(2 * threads)))
 
 
 def test_a_worker_has_two_connections_at_most_and_none_when_it_is_idle(worker, count):

@@ -29,7 +29,7 @@ from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.grouping import Grouping
 
-pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 A, B, C = (f"{name}{'0' * 15}" for name in "abc")
 
@@ -65,6 +65,7 @@ def trends(store, *names):
 
 
 class TestMerging:
+    @pytest.mark.on_servers
     def test_letters_and_later_failures_are_counted_in_the_other_group(self, store):
         store.letters.save([at("1"), at("2", B), at("3", B, 70)])
         decide(store, B, Merge(into=A))
@@ -107,6 +108,7 @@ class TestMerging:
         work_off(store)
         assert open_counts(store) == {A: 1, B: 2, C: 1}
 
+    @pytest.mark.on_servers
     def test_merges_lead_on(self, store):
         store.letters.save([at("1"), at("2", B), at("3", C)])
         decide(store, B, Merge(into=A))
@@ -126,6 +128,7 @@ class TestMerging:
         store.letters.save([at("2", A, 40)])
         assert (group(store, A).status, group(store, A).ignored_total) == (GroupStatus.IGNORED, 15)
 
+    @pytest.mark.on_servers
     def test_closed_letters_and_their_redrives_move_too(self, store):
         store.letters.save([at("1"), at("2", B)])
         store.closing.discard(Filter(ids=("2",)), who="ann", why="", now=T0)
@@ -141,6 +144,7 @@ class TestMerging:
         assert open_counts(store) == {A: 1, C: 1}
         assert store.letters.get("2").raw_fingerprint == ""
 
+    @pytest.mark.on_servers
     def test_letters_of_several_tasks_are_counted_together(self, store):
         store.letters.save([at("1"), at("2", B, task="shop.ship"), at("3", B, task="shop.ship")])
         decide(store, B, Merge(into=A))
@@ -182,6 +186,7 @@ class TestMerging:
         assert (one.name, one.why, one.who) == (B, AliasReason.MERGED, "bob")
         assert one.in_words() == f"{B}, by bob"
 
+    @pytest.mark.on_servers
     def test_saves_and_moves_at_the_same_time_lose_no_count(self, store):
         store.letters.save([at(f"b{n}", B) for n in range(60)])
         store.letters.save([at("1")])
@@ -226,6 +231,7 @@ class TestFolding:
         (why,) = store.groups.merged(folded)
         assert why.in_words() == "its place in the code made more than 20 groups within a day"
 
+    @pytest.mark.on_servers
     def test_a_place_that_was_split_is_not_folded_again(self, store):
         store.letters.save(flood(GROUPS_OF_PLACE + 1))
         work_off(store)
@@ -279,6 +285,7 @@ def noise(number=5, **changes):
 
 
 class TestRecipes:
+    @pytest.mark.on_servers
     def test_groups_of_one_cause_become_the_one_that_was_decided_about(self, store):
         store.letters.save([*noise(), at("m", "3".zfill(16), 1, grounds=Grounds())])
         decide(store, "1".zfill(16), Ignore(count=3), Assign(owner="ann"))
@@ -367,6 +374,7 @@ class TestRecipes:
         assert (one.failed, one.problem) == (2, "raised LookupError: shop.charge")
         assert len(open_counts(store)) == 2
 
+    @pytest.mark.on_servers
     def test_a_process_with_another_recipe_leaves_it_alone(self, store):
         store.letters.save(noise(2))
         regrouper(store, by_task).begin(who="ann", why="")
@@ -395,6 +403,7 @@ class TestRecipes:
         assert one.run(lambda letters, moved: looked.append(letters))
         assert looked == [3]
 
+    @pytest.mark.on_servers
     def test_large_groups_are_read_in_parts(self, store, monkeypatch):
         monkeypatch.setattr(regroup, "IDS_AT_ONCE", 4)
         monkeypatch.setattr(regroup, "LETTERS_AT_ONCE", 3)
@@ -405,6 +414,7 @@ class TestRecipes:
         work_off(store)
         assert open_counts(store) == {A: 9}
 
+    @pytest.mark.on_servers
     def test_two_processes_do_it_together(self, store):
         store.letters.save(noise(40))
         regrouper(store).begin(who="ann", why="")
@@ -413,6 +423,7 @@ class TestRecipes:
         assert all(one.result() for one in running)
         assert list(open_counts(store).values()) == [40]
 
+    @pytest.mark.on_servers
     def test_a_letter_that_fails_again_meanwhile_is_left_to_its_worker(self, store):
         store.letters.save([at("1", A, grounds=Grounds())])
         regrouper(store).begin(who="ann", why="")

@@ -12,7 +12,7 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
-pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def death(task: str, at: float = 0, redrive: int = 0, task_id: str = "17", **changes):
@@ -32,6 +32,7 @@ def letters(store):
 
 
 @pytest.mark.parametrize("together", [True, False])
+@pytest.mark.on_servers
 def test_each_keeps_its_own_message(store, together):
     both = [death("shop.charge"), death("mail.send", at=1)]
     for batch in [both] if together else [[one] for one in both]:
@@ -69,6 +70,7 @@ def test_a_redriven_one_comes_back_to_the_letter_that_it_names(store):
     assert len(letters(store)) == 2
 
 
+@pytest.mark.on_servers
 def test_a_closed_letters_id_is_free_for_another_task(store):
     store.letters.save([death("shop.charge")])
     store.letters.record_outcomes(
@@ -93,6 +95,7 @@ def test_a_success_of_another_task_closes_no_letter(store):
 
 
 @pytest.mark.parametrize("task", ["shop.charge", "mail.send"])
+@pytest.mark.on_servers
 def test_a_success_closes_the_letter_of_its_own_task(store, task):
     store.letters.save([death("shop.charge"), death("mail.send", at=1)])
     succeed(store, task)
@@ -113,6 +116,7 @@ def test_the_success_of_a_task_whose_name_is_unknown_or_cut_closes_its_letter(st
     assert [one.state for one in letters(store).values()] == [State.RESOLVED]
 
 
+@pytest.mark.on_servers
 def test_a_name_that_is_cut_is_not_another_name(store):
     for at in (0, 1):
         store.letters.save([death("t" * 300, at)])

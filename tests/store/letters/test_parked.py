@@ -260,12 +260,6 @@ def test_a_holder_that_has_lost_the_lease_takes_nothing(store):
     assert ids(take(store, held)) == ["a"]
 
 
-def test_a_holder_that_slept_over_its_lease_is_a_new_one(store):
-    lost = lease(store, "one", seconds=0)
-
-    assert lease(store, "one").token > lost.token
-
-
 def test_an_act_is_also_on_retries_of_a_worker_whose_clock_is_ahead(store):
     late = T0 + timedelta(days=1)
     park(store, parking("a", 90, last_failed_at=late))

@@ -10,7 +10,7 @@ from celery_dlq.model.letter import Explanation, Outcome
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter, Saved
 
-pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def minutes(number: float):
@@ -42,6 +42,7 @@ def state(store, task_id: str = "0d3f"):
     return store.letters.get(task_id).state
 
 
+@pytest.mark.on_servers
 def test_a_letter_comes_back_whole(store):
     whole = letter(
         "0d3f",
@@ -65,6 +66,7 @@ def test_an_empty_batch_saves_nothing(store):
     assert store.letters.get("0d3f") is None
 
 
+@pytest.mark.on_servers
 def test_the_same_capture_twice_is_one_letter(store):
     assert store.letters.save([failure()]) == Saved(arrived=1, known=0)
     assert store.letters.save([failure()]) == Saved(arrived=0, known=1)
@@ -72,12 +74,14 @@ def test_the_same_capture_twice_is_one_letter(store):
     assert len(store.letters.get("0d3f").attempts) == 1
 
 
+@pytest.mark.on_servers
 def test_repeated_failures_within_one_batch_are_merged(store):
     other = failure(task_id="9c1e")
     assert store.letters.save([failure(), other, failure()]) == Saved(arrived=2, known=1)
     assert store.monitoring.stats(T0).depth == 2
 
 
+@pytest.mark.on_servers
 def test_a_batch_may_hold_two_redrives_of_one_letter_in_any_order(store):
     assert store.letters.save([failure(1, 5), failure(0, 0)]) == Saved(arrived=2, known=0)
     found = store.letters.get("0d3f")
@@ -87,6 +91,7 @@ def test_a_batch_may_hold_two_redrives_of_one_letter_in_any_order(store):
     assert found.attempt_count == 2
 
 
+@pytest.mark.on_servers
 def test_a_repeated_capture_brings_the_attempts_that_were_missing(store):
     store.letters.save([letter("0d3f", attempt(2, minutes=1))])
     store.letters.save([letter("0d3f", attempt(1), attempt(2, minutes=1))])
@@ -118,6 +123,7 @@ def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store)
     )
 
 
+@pytest.mark.on_servers
 def test_a_renewed_failure_moves_the_letter_to_its_new_group(store):
     store.letters.save([failure()])
     redrive(store)
@@ -136,6 +142,7 @@ def test_a_renewed_failure_in_the_same_group_counts_in_its_total(store):
     assert (group.first_seen_at, group.last_seen_at) == (T0, minutes(5))
 
 
+@pytest.mark.on_servers
 def test_a_failure_that_overtakes_its_confirmation_frees_the_claim(store):
     store.letters.save([failure()])
     held = claim(store)
@@ -224,6 +231,7 @@ def test_a_redrive_that_failed_by_a_slow_clock_reopens_a_discarded_letter(store)
     assert state(store) is State.DEAD
 
 
+@pytest.mark.on_servers
 def test_another_message_under_a_closed_letters_id_replaces_it(store):
     store.letters.save([failure()])
     close(store, "resolved")
@@ -245,6 +253,7 @@ def test_a_letter_without_any_attempt_is_saved_once(store):
     assert store.letters.get("0d3f").attempts == ()
 
 
+@pytest.mark.on_servers
 def test_a_big_batch_is_one_save(store):
     batch = [failure(task_id=f"{number:04}") for number in range(1200)]
     assert store.letters.save(batch) == Saved(arrived=1200, known=0)

@@ -16,8 +16,6 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.redrive.sendings import Known, judge
 from celery_dlq.store.sql import SQLStore
 
-pytestmark = pytest.mark.on_servers
-
 REDRIVEN = Filter(states=frozenset({State.REDRIVEN}))
 
 
@@ -100,6 +98,7 @@ def test_a_letter_that_was_redriven_in_between_is_claimed_for_a_new_redrive(over
     assert not may(overtaken, "t")
 
 
+@pytest.mark.on_servers
 def test_a_letter_that_was_redriven_in_between_is_released_as_redriven(overtaken):
     assert overtaken.claims.release("one", "v", ["a"]) == 1
     found = overtaken.letters.get("a")
@@ -150,6 +149,7 @@ def test_an_unknown_redrive_may_run(store):
     assert may(store, "x", redrive=2)
 
 
+@pytest.mark.on_servers
 def test_each_question_of_a_batch_has_its_own_answer(store):
     store.letters.save([letter(name) for name in "abc"])
     claim(store, "one", "t")
@@ -166,6 +166,7 @@ def test_each_question_of_a_batch_has_its_own_answer(store):
     assert store.sendings.accept([]) == []
 
 
+@pytest.mark.on_servers
 def test_ids_and_copies_of_any_text_are_recognized(store):
     long, copy = "x" * 400, "\x00" + "y" * 300
     store.letters.save([letter(long)])
@@ -175,6 +176,7 @@ def test_ids_and_copies_of_any_text_are_recognized(store):
     assert not may(store, "t", task_id=long)
 
 
+@pytest.mark.on_servers
 def test_copies_asked_for_at_once_are_accepted_once(store):
     patient = SQLStore(store.database.url.render_as_string(hide_password=False), timeout=30)
     names = [f"{number:03}" for number in range(60)]

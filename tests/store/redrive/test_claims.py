@@ -16,8 +16,6 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.bodies import within
 
-pytestmark = pytest.mark.on_servers
-
 
 def minutes(number: float):
     return T0 + timedelta(minutes=number)
@@ -64,6 +62,7 @@ def held(store):
     assert_counts_hold(store)
 
 
+@pytest.mark.on_servers
 def test_the_end_of_a_claim_sends_all_that_is_left_of_it(held):
     end(held, "a", "b", "c")
     assert states(held) == dict.fromkeys("abc", "redriven")
@@ -86,6 +85,7 @@ def test_a_letter_that_was_given_back_before_stays_so(held):
     assert held.operations.get("one").counts == Counts(planned=3, skipped=1, sent=1)
 
 
+@pytest.mark.on_servers
 def test_changes_and_silence_are_noted(held):
     end(held, "a", "b", "c", change="- EUX\n+ EUR", silent={"b"})
     assert {one.change for one in held.sendings.of_operation("one").rows} == {"- EUX\n+ EUR"}
@@ -100,6 +100,7 @@ def test_it_may_end_twice(held):
         assert held.operations.get("one").counts == Counts(planned=3, sent=3)
 
 
+@pytest.mark.on_servers
 def test_nothing_is_given_back_once_it_has_ended(held):
     end(held, "a", "b", "c")
     assert held.claims.release("one", "t", ["a"]) == 0
@@ -145,6 +146,7 @@ def test_a_letter_that_ended_first_is_not_freed(held):
     assert [held.letters.get(name).redrive_count for name in "abc"] == [0, 1, 0]
 
 
+@pytest.mark.on_servers
 def test_claimed_letters_are_found_as_claimed(held):
     held.letters.save([letter("d", attempt(minutes=9))])
     assert claim(held, "u") == ["d"]
@@ -165,12 +167,14 @@ def test_claimed_letters_are_found_as_claimed(held):
     assert (by_state[State.CLAIMED], by_state[State.REDRIVEN], by_state[State.DEAD]) == (3, 1, 0)
 
 
+@pytest.mark.on_servers
 def test_claimed_letters_are_not_discarded_as_redriven(held):
     assert held.closing.discard(only(State.REDRIVEN), who="ann", why="", now=minutes(31)) == 0
     end(held, "a", "b", "c")
     assert held.closing.discard(only(State.REDRIVEN), who="ann", why="", now=minutes(31)) == 3
 
 
+@pytest.mark.on_servers
 def test_the_sendings_of_a_claim_are_listed_as_being_sent(held):
     being_sent, sent = frozenset({SendingState.SENDING}), frozenset({SendingState.SENT})
     assert len(held.sendings.of_operation("one", states=being_sent).rows) == 3
@@ -181,12 +185,14 @@ def test_the_sendings_of_a_claim_are_listed_as_being_sent(held):
     assert len(held.sendings.of_operation("one", states=sent).rows) == 3
 
 
+@pytest.mark.on_servers
 def test_outcomes_of_a_claim_whose_process_died_are_still_awaited(held):
     assert held.sendings.expire(sent_before=minutes(600), now=minutes(700)) == 0
     assert states(held) == dict.fromkeys("abc", "dead")
     assert sendings(held) == dict.fromkeys("abc", "sending")
 
 
+@pytest.mark.on_servers
 def test_a_claim_is_bounded_in_bytes_and_has_the_bodies_whole(store, monkeypatch):
     bodies = {"a": b"a" * 70_000, "b": b"b" * 10, "c": b"c" * 50_000, "d": b"\x00\xff" * 40_000}
     store.letters.save(
@@ -205,6 +211,7 @@ def test_a_claim_is_bounded_in_bytes_and_has_the_bodies_whole(store, monkeypatch
         }
 
 
+@pytest.mark.on_servers
 def test_bodies_that_are_too_large_to_be_read_with_so_many_letters_are_whole(store, monkeypatch):
     monkeypatch.setattr("celery_dlq.store.rows.bodies.TOGETHER", 30_000)
     sizes = {"a": 10_000, "b": 10_001, "c": 30_000}
@@ -222,10 +229,12 @@ def test_bodies_that_are_too_large_to_be_read_with_so_many_letters_are_whole(sto
     }
 
 
+@pytest.mark.on_servers
 def test_claims_are_made_side_by_side_where_there_are_several_writers(store):
     assert store.claims.at_once == (1 if store.database.dialect.name == "sqlite" else 2)
 
 
+@pytest.mark.on_servers
 def test_the_first_ids_are_those_that_a_claim_takes_first(store):
     moments = {"a": 30, "b": 10, "c": 20}
     store.letters.save([letter(name, attempt(minutes=at)) for name, at in moments.items()])
@@ -240,6 +249,7 @@ def test_the_first_ids_are_those_that_a_claim_takes_first(store):
     assert store.claims.first_ids(only(State.DEAD, State.REDRIVEN), 9) == ["d", "b", "c", "a"]
 
 
+@pytest.mark.on_servers
 def test_a_claim_may_take_letters_of_every_cause_in_turn(store):
     causes = {"a1": "a", "a2": "a", "a3": "a", "b1": "b", "b2": "b", "c1": "c"}
     store.letters.save(
@@ -265,6 +275,7 @@ def test_a_claim_may_take_letters_of_every_cause_in_turn(store):
     assert take("t4", 9) == ["b2"]
 
 
+@pytest.mark.on_servers
 def test_the_last_redrive_of_each_cause(store):
     store.letters.save([letter(one, fingerprint=one[0]) for one in ("a1", "a2", "b1")])
     for number, (ids, failed) in enumerate([(("a1", "b1"), ("a1",)), (("a2",), ())]):

@@ -11,8 +11,6 @@ from celery_dlq.model.operation import Counts, OperationState, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
-pytestmark = pytest.mark.on_servers
-
 
 def minutes(number: float):
     return T0 + timedelta(minutes=number)
@@ -86,6 +84,7 @@ def test_an_outcome_that_overtakes_the_mark_stands(store):
     assert [item.redrive_count for item in map(store.letters.get, "ab")] == [1, 1]
 
 
+@pytest.mark.on_servers
 def test_the_original_message_ends_no_redrive(sent):
     sent.letters.record_outcomes([success(redrive=0)])
     sent.letters.save([failure(redrive=0, task_id="b")])
@@ -102,6 +101,7 @@ def test_each_redrive_has_its_own_end(sent):
     ]  # fmt: skip
 
 
+@pytest.mark.on_servers
 def test_the_later_of_two_ends_counts_in_whatever_order_they_come(sent):
     sent.letters.record_outcomes([success(at=12)])
     sent.letters.save([failure(at=11)])
@@ -123,6 +123,7 @@ def test_every_operation_that_sent_a_copy_gets_the_end(store):
     ]
 
 
+@pytest.mark.on_servers
 def test_a_skipped_sending_stays_skipped(store):
     store.letters.save([letter("a")])
     claim(store)
@@ -139,6 +140,7 @@ def test_a_letter_that_was_closed_since_does_not_hide_the_end(sent):
     assert state(sent) is SendingState.SUCCEEDED
 
 
+@pytest.mark.on_servers
 def test_many_end_in_one_batch(store):
     names = [f"{number:03}" for number in range(300)]
     store.letters.save([letter(name) for name in names])
@@ -152,6 +154,7 @@ def test_many_end_in_one_batch(store):
     assert store.operations.get("one").counts == Counts(planned=300, succeeded=200, failed=100)
 
 
+@pytest.mark.on_servers
 def test_a_guard_looks_at_the_latest_ends(store):
     names = [f"{number:03}" for number in range(20)]
     store.letters.save([letter(name) for name in names])
@@ -170,6 +173,7 @@ def test_a_guard_looks_at_the_latest_ends(store):
     assert store.sendings.recent_endings("two", 4) == []
 
 
+@pytest.mark.on_servers
 def test_endings_are_counted_by_time(sent):
     sent.letters.save([failure(task_id="a", at=50)])
     sent.letters.record_outcomes([success(task_id="b", at=52)])
@@ -185,6 +189,7 @@ class TestExpiry:
     def expire(self, store, before: float = 60) -> int:
         return store.sendings.expire(sent_before=minutes(before), now=minutes(99))
 
+    @pytest.mark.on_servers
     def test_an_outcome_that_never_came_is_unknown(self, sent):
         sent.letters.record_outcomes([success(task_id="b")])
         assert self.expire(sent, 2) == 0
@@ -212,6 +217,7 @@ class TestExpiry:
         claim(sent, "two", "u", wanted=Filter(states=frozenset({State.REDRIVEN})))
         assert [item.redrive for item in sent.sendings.of_letter("a")] == [1, 2]
 
+    @pytest.mark.on_servers
     def test_a_retry_that_is_parked_is_not_lost(self, sent):
         sent.parked.park([parking("a", 3600)], now=T0)
         assert self.expire(sent) == 1

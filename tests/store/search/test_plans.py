@@ -23,11 +23,11 @@ LATER = T0 + timedelta(days=9)
 
 
 @pytest.fixture(scope="module")
-def large(session_store, emptied):
+def large(session_store, emptied, renewed):
     """A store with 2,000 letters of 60 tasks, most of them closed."""
     if session_store.database.dialect.name == "mysql":
         pytest.skip("MariaDB's plans are not stable enough to be asserted")
-    store = emptied()
+    store = renewed()
     letters = [
         letter(
             f"{number:05}",

@@ -47,9 +47,9 @@ def minutes(number):
 
 
 @pytest.fixture(scope="module")
-def large(emptied):
+def large(emptied, renewed):
     """A store with 2,000 letters of 60 tasks, most of them closed, and rows of each table for all of them."""
-    store = emptied()
+    store = renewed()
     ids = [f"{number:05}" for number in range(LETTERS)]
     store.letters.save(
         [

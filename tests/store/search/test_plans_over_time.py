@@ -23,9 +23,9 @@ def at(minutes: float):
 
 
 @pytest.fixture(scope="module")
-def large(session_store, emptied):
+def large(session_store, emptied, renewed):
     """A store with 3,000 letters of 60 groups."""
-    store = emptied()
+    store = renewed()
     letters = [
         letter(
             f"{n:05}", attempt(minutes=n), fingerprint=f"{n % 60:016x}", task=f"shop.task{n % 60}"
