@@ -235,7 +235,8 @@ class TestCommandLine:
         shop = Celery("shop", set_as_current=False)
         shop.conf.dlq_store_url = f"sqlite:///{tmp_path}/store.sqlite3"
         named = CLIContext(shop, no_color=True, workdir=None)
-        command.make_context(" ".join(words), list(rest), obj=named).close()
+        with command.make_context(" ".join(words), list(rest), obj=named) as context:
+            assert context.params.keys() >= {option.name for option in command.params}
 
     @pytest.mark.parametrize(("source", "words"), list(named_commands()))
     def test_every_command_that_a_sentence_names_is_there(

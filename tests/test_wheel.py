@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.installed import APP, ROOT, Installed, build_wheel, metadata, outside
+from uv import find_uv_bin
 
 import celery_dlq
 from celery_dlq.cli.admin.help import find_pages
@@ -38,20 +39,43 @@ follow_imports = skip
 def installed(tmp_path_factory):
     home = tmp_path_factory.mktemp("installed")
     wheel = build_wheel(home)
-    venv.create(home / "venv", with_pip=True, symlinks=True)
-    pip = [home / "venv" / "bin" / "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", wheel], env=outside(), check=True)
+    # Within a second; pip needs ten.
+    for words in (
+        ("venv", "--python", sys.executable, home / "venv"),
+        ("pip", "install", "--python", home / "venv", wheel),
+    ):
+        subprocess.run([find_uv_bin(), "--quiet", *words], env=outside(), check=True)
     return Installed(home / "venv" / "bin", wheel)
 
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "app.py").write_text(APP)
-    return tmp_path
+    return with_app(tmp_path)
 
 
 @pytest.fixture
 def dlq(installed, project):
+    return runs(installed, project)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return with_app(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def made(installed, home):
+    """Runs commands in a project whose store was made by hand; and the ends of the first two."""
+    dlq = runs(installed, home)
+    return dlq, dlq("db", "current"), dlq("db", "upgrade")
+
+
+def with_app(folder: Path) -> Path:
+    (folder / "app.py").write_text(APP)
+    return folder
+
+
+def runs(installed: Installed, project: Path):
     def dlq(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ended = installed.run("celery", "-A", "app", "dlq", *words, cwd=project, **variables)
         assert "Traceback" not in ended.stdout + ended.stderr
@@ -144,17 +168,18 @@ def test_the_help_page_names_every_command(dlq):
         assert re.search(rf"^  {command} ", ended.stdout, re.MULTILINE)
 
 
-def test_a_new_store_is_looked_at(dlq, project):
-    for words in (("db", "upgrade"), ("list",), ("groups",), ("stats",), ("db", "current")):
+def test_the_schema_is_said_to_be_missing_and_made_by_hand(made):
+    _, before, upgrade = made
+    assert (before.returncode, upgrade.returncode, upgrade.stderr) == (3, 0, "")
+    assert "dlq db upgrade" in before.stderr
+
+
+def test_a_new_store_is_looked_at(made, home):
+    dlq, *_ = made
+    for words in (("list",), ("groups",), ("stats",), ("db", "current")):
         ended = dlq(*words)
         assert (ended.returncode, ended.stderr) == (0, ""), words
-    assert (project / "store.sqlite3").exists()
-
-
-def test_the_schema_is_said_to_be_missing_and_made_by_hand(dlq):
-    before, upgrade, after = dlq("db", "current"), dlq("db", "upgrade"), dlq("db", "current")
-    assert (before.returncode, upgrade.returncode, after.returncode) == (3, 0, 0)
-    assert "dlq db upgrade" in before.stderr
+    assert (home / "store.sqlite3").exists()
 
 
 def test_the_documentation_is_shown_by_topic(dlq):
@@ -181,8 +206,8 @@ def test_a_type_is_explained(dlq):
     assert "transient" in ended.stdout
 
 
-def test_the_doctor_finds_nothing_wrong(dlq):
-    dlq("db", "upgrade")
+def test_the_doctor_finds_nothing_wrong(made):
+    dlq, *_ = made
     ended = dlq("doctor")
     assert ended.returncode == 0, ended.stdout
     assert "1 task with base=DLQTask" in ended.stdout

@@ -30,8 +30,8 @@ def client(service, url="http://127.0.0.1:1"):
 
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=5,
-        read_timeout=5,
+        connect_timeout=60,
+        read_timeout=60,
         s3={"addressing_style": "path"},
     )
     return session().client(service, endpoint_url=url, config=config)

@@ -26,7 +26,7 @@ def ping(port, **options):
     redis = pytest.importorskip("redis")
     host = options.pop("host", "127.0.0.1")
     once = redis.retry.Retry(redis.backoff.NoBackoff(), retries=0)
-    with redis.Redis(host, port, socket_timeout=1, retry=once, **options) as client:
+    with redis.Redis(host, port, socket_timeout=60, retry=once, **options) as client:
         client.ping()
 
 

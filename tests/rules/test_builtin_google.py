@@ -187,7 +187,7 @@ def by_storage(url):
     client = storage.Client(
         project="p", credentials=AnonymousCredentials(), client_options={"api_endpoint": url}
     )
-    client.bucket("bucket").get_blob("key", retry=None, timeout=5)
+    client.bucket("bucket").get_blob("key", retry=None, timeout=60)
 
 
 def by_apiclient(url):
@@ -204,7 +204,7 @@ def by_apiclient(url):
         "batchPath": "batch",
         "resources": {"files": {"methods": {"get": method}}},
     }
-    service = discovery.build_from_document(document, http=httplib2.Http(timeout=5))
+    service = discovery.build_from_document(document, http=httplib2.Http(timeout=60))
     try:
         service.files().get().execute()
     finally:

@@ -21,7 +21,7 @@ from support.servers.local_servers import (
 
 from celery_dlq.classify import decide
 
-TIMEOUT_S = 5
+TIMEOUT_S = 60
 
 
 # -- clients: each gets a URL and raises what its library raises ----------------------------------

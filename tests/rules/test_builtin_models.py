@@ -1,6 +1,7 @@
 """The clients of OpenAI, Anthropic, Cohere and Hugging Face against local servers."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from support.errors.verdicts import decided, verdict
@@ -11,7 +12,7 @@ T, X = "transient", "terminal"
 
 def by_openai(url, stream=False):
     openai = pytest.importorskip("openai")
-    with openai.OpenAI(api_key="k", base_url=url, max_retries=0, timeout=5) as client:
+    with openai.OpenAI(api_key="k", base_url=url, max_retries=0, timeout=60) as client:
         answer = client.chat.completions.create(model="m", messages=[], stream=stream)
         list(answer if stream else ())
 
@@ -19,21 +20,21 @@ def by_openai(url, stream=False):
 def by_anthropic(url, stream=False):
     anthropic = pytest.importorskip("anthropic")
     question = [{"role": "user", "content": "?"}]
-    with anthropic.Anthropic(api_key="k", base_url=url, max_retries=0, timeout=5) as client:
+    with anthropic.Anthropic(api_key="k", base_url=url, max_retries=0, timeout=60) as client:
         answer = client.messages.create(model="m", max_tokens=1, messages=question, stream=stream)
         list(answer if stream else ())
 
 
 def by_cohere(url):
     cohere = pytest.importorskip("cohere")
-    with cohere.ClientV2(api_key="k", base_url=url, timeout=5) as client:
+    with cohere.ClientV2(api_key="k", base_url=url, timeout=60) as client:
         question = [{"role": "user", "content": "?"}]
         client.chat(model="m", messages=question, request_options={"max_retries": 0})
 
 
 def by_huggingface(url):
     hub = pytest.importorskip("huggingface_hub")
-    hub.HfApi(endpoint=url).model_info("owner/model", timeout=5)
+    hub.HfApi(endpoint=url).model_info("owner/model", timeout=60)
 
 
 MODELS = pytest.mark.parametrize("client", [by_openai, by_anthropic, by_cohere, by_huggingface])
@@ -126,8 +127,16 @@ def test_huggingface_names_what_is_missing(served, code):
     assert verdict(by_huggingface, served(Answer(404, X_Error_Code=code))) == X
 
 
-def download(url, folder, **options):
-    hub = pytest.importorskip("huggingface_hub")
+@pytest.fixture
+def hub(monkeypatch):
+    """Hugging Face's library, without the 23 seconds that it pauses between its tries."""
+    library = pytest.importorskip("huggingface_hub")
+    http = pytest.importorskip("huggingface_hub.utils._http")
+    monkeypatch.setattr(http, "time", SimpleNamespace(sleep=lambda _seconds: None))
+    return library
+
+
+def download(hub, url, folder, **options):
     hub.hf_hub_download("owner/model", "file", endpoint=url, cache_dir=folder, **options)
 
 
@@ -139,14 +148,14 @@ def download(url, folder, **options):
         (Answer(200), X),  # the answer lacks the headers of a hub
     ],
 )
-def test_huggingface_without_the_file_in_its_cache(served, tmp_path, answer, expected):
-    assert verdict(download, served(answer), tmp_path) == expected
+def test_huggingface_without_the_file_in_its_cache(hub, served, tmp_path, answer, expected):
+    assert verdict(download, hub, served(answer), tmp_path) == expected
 
 
-def test_huggingface_and_the_network(closed_port, tmp_path):
+def test_huggingface_and_the_network(hub, closed_port, tmp_path):
     url = f"http://127.0.0.1:{closed_port}"
-    assert verdict(download, url, tmp_path) == T
-    assert verdict(download, url, tmp_path, local_files_only=True) == X
+    assert verdict(download, hub, url, tmp_path) == T
+    assert verdict(download, hub, url, tmp_path, local_files_only=True) == X
 
 
 @pytest.mark.parametrize(

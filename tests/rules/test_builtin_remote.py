@@ -16,7 +16,7 @@ from support.errors.libraries import library
 from support.errors.verdicts import judge, raised
 from support.servers.ports import free_port
 
-TIMEOUT_S = 5
+TIMEOUT_S = 60
 
 # Clients that were refused leave their sockets, and paramiko its thread's error, to the collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def collected():
+    """Once for all tests: each time, half a second goes into the modules that other tests have loaded."""
     yield
     gc.collect()
 

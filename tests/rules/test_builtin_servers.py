@@ -83,6 +83,17 @@ def test_answers_of_http_stores(client, status, verdict):
         assert judge(raised(client, port)) == (verdict, "http.status")
 
 
+def looked_at(client):
+    """Wait until the client of MongoDB has tried to connect: its error names what happened by then."""
+    while not all(one.error for one in client.topology_description.server_descriptions().values()):
+        time.sleep(0.005)
+
+
+def at_once(library):
+    """The tries of a client by default, without the pauses of seconds between them."""
+    return library.retry.Retry(library.backoff.NoBackoff(), 3)
+
+
 @pytest.mark.parametrize("status", [200, 404])
 def test_tls_to_a_server_that_speaks_none(status):
     mongo, redis = pytest.importorskip("pymongo"), pytest.importorskip("redis")
@@ -90,8 +101,9 @@ def test_tls_to_a_server_that_speaks_none(status):
     with answering(status) as port:
         options = {"tls": True, "serverSelectionTimeoutMS": 100}
         with mongo.MongoClient("127.0.0.1", port, **options) as client:
+            looked_at(client)
             assert judge(raised(client.admin.command, "ping")) == ("terminal", "tls.protocol")
-        with redis.Redis("127.0.0.1", port, ssl=True) as client:
+        with redis.Redis("127.0.0.1", port, ssl=True, retry=at_once(redis)) as client:
             assert judge(raised(client.ping)) == ("terminal", "tls.protocol")
         host = {"host": "127.0.0.1", "port": port}
         client = search.OpenSearch(hosts=[host], use_ssl=True, max_retries=0)
@@ -133,7 +145,7 @@ def _await_port(port):
 def client(request, redis_port):
     library = pytest.importorskip(request.param)
     kind = {"redis": "Redis", "valkey": "Valkey"}[request.param]
-    with getattr(library, kind)("127.0.0.1", redis_port) as client:
+    with getattr(library, kind)("127.0.0.1", redis_port, retry=at_once(library)) as client:
         client.flushall()
         client.set("text", "x")
         yield client

@@ -39,20 +39,20 @@ def by_twilio(url):
         def request(self, method, uri, **options):
             return super().request(method, url + urlsplit(uri).path, **options)
 
-    client = rest.Client("AC" + "1" * 32, "token", http_client=Local(timeout=5))
+    client = rest.Client("AC" + "1" * 32, "token", http_client=Local(timeout=60))
     client.messages.create(to="+1", from_="+2", body="m")
 
 
 def by_slack(url):
     sdk = pytest.importorskip("slack_sdk")
-    sdk.WebClient("t", base_url=f"{url}/", timeout=5, retry_handlers=[]).api_test()
+    sdk.WebClient("t", base_url=f"{url}/", timeout=60, retry_handlers=[]).api_test()
 
 
 def by_async_slack(url):
     sdk = pytest.importorskip("slack_sdk.web.async_client")
 
     async def send():
-        client = sdk.AsyncWebClient("t", base_url=f"{url}/", timeout=5, retry_handlers=[])
+        client = sdk.AsyncWebClient("t", base_url=f"{url}/", timeout=60, retry_handlers=[])
         await client.api_test()
 
     asyncio.run(send())
@@ -70,24 +70,24 @@ def by_telegram(url):
 
 def by_github(url):
     github = pytest.importorskip("github")
-    with github.Github(base_url=url, retry=None, auth=github.Auth.Token("t"), timeout=5) as client:
+    with github.Github(base_url=url, retry=None, auth=github.Auth.Token("t"), timeout=60) as client:
         client.get_user("somebody")
 
 
 def by_gitlab(url):
     gitlab = pytest.importorskip("gitlab")
-    with gitlab.Gitlab(url, private_token="t", timeout=5) as client:
+    with gitlab.Gitlab(url, private_token="t", timeout=60) as client:
         client.projects.get(1, obey_rate_limit=False)
 
 
 def by_vault(url):
     hvac = pytest.importorskip("hvac")
-    hvac.Client(url, token="t", timeout=5).secrets.kv.v1.read_secret("path")
+    hvac.Client(url, token="t", timeout=60).secrets.kv.v1.read_secret("path")
 
 
 def by_ccxt(url):
     ccxt = pytest.importorskip("ccxt")
-    exchange = ccxt.binance({"timeout": 5_000})
+    exchange = ccxt.binance({"timeout": 60_000})
     exchange.urls["api"] = dict.fromkeys(exchange.urls["api"], url)
     exchange.fetch_time()
 
@@ -119,7 +119,7 @@ def by_zeep(url):
 
 def by_googlemaps(url):
     maps = pytest.importorskip("googlemaps")
-    client = maps.Client(key="AIza", retry_timeout=0.5, retry_over_query_limit=False, timeout=5)
+    client = maps.Client(key="AIza", retry_timeout=0.5, retry_over_query_limit=False, timeout=60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("googlemaps.client.time.sleep", lambda seconds: None)
         client._request("/geocode", {}, base_url=url)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 
 import pytest
 from support.errors.verdicts import judge, raised
@@ -60,8 +61,15 @@ def valkey_cluster(library, host, port):
     library.ValkeyCluster(host, port)
 
 
+def looked_at(client):
+    """Wait until the client of MongoDB has tried to connect: its error names what happened by then."""
+    while not all(one.error for one in client.topology_description.server_descriptions().values()):
+        time.sleep(0.005)
+
+
 def pymongo(library, host, port):
     with library.MongoClient(host, port, serverSelectionTimeoutMS=50) as client:
+        looked_at(client)
         client.admin.command("ping")
 
 
@@ -217,7 +225,7 @@ def test_stomp_on_a_closed_port(closed_port):
 
 def test_a_redis_sentinel_on_a_closed_port(closed_port):
     library = pytest.importorskip("redis.sentinel")
-    once = {"retry": None, "socket_timeout": 1}
+    once = {"retry": None, "socket_timeout": 60}
     sentinel = library.Sentinel([("127.0.0.1", closed_port)], sentinel_kwargs=once)
     assert judge(raised(sentinel.discover_master, "main")) == ("transient", "redis.network")
 

@@ -10,13 +10,20 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from support.factories import T0, attempt, envelope, letter
 
+from celery_dlq.api import groups
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.cli import dlq, selection
+from celery_dlq.cli import completion, dlq, selection
+from celery_dlq.cli.doctor import app as doctor_of_the_app
+from celery_dlq.cli.doctor import broker, where
+from celery_dlq.cli.letters import inspect
 from celery_dlq.cli.screens import progress, render
 from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.model.states import State
+from celery_dlq.redrive import functions
 from celery_dlq.store.base import Filter, Operation
+from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.upkeep import expiring
 from celery_dlq.view import times
 
 #: The present, as the commands see it.
@@ -72,6 +79,24 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setenv("TZ", "UTC")
+
+
+#: Seconds after which a command answers with what it has, or gives up. A busy machine may need more.
+PATIENCE = [
+    (completion, "_PATIENCE_S"), (functions, "TIMEOUT_S"), (groups, "_MOVE_FOR_S"), (inspect, "_PATIENCE_S"),
+    (inspect, "_CLOSED_PATIENCE_S"), (pages, "QUICK_S"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch):
+    """Each command has the time that it needs. None pauses, or waits for workers, which do not run here."""
+    for module, name in PATIENCE:
+        monkeypatch.setattr(module, name, 60.0)
+    for module in (broker, doctor_of_the_app, where):
+        # With 0 seconds, Celery would wait for its default.
+        monkeypatch.setattr(module, "_ANSWERS_S", 0.01)
+    monkeypatch.setattr(expiring, "SHARE", 1.0)
 
 
 @pytest.fixture

@@ -95,6 +95,20 @@ def test_a_store_that_does_not_answer(offered, app, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_store_that_does_not_exist(offered, app, tmp_path, capfd):
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/absent.sqlite3"
+    assert offered("show", "") == []
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "absent.sqlite3").exists()
+
+
+def test_an_app_that_is_not_there(capfd):
+    celery = click.Group("celery", params=[click.Option(["-A", "--app"])], commands={"dlq": dlq})
+    words = ["-A", "no_such_module", "dlq", "show"]
+    assert ShellComplete(celery, {}, "celery", "_X").get_completions(words, "") == []
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_setting_that_is_not_valid(offered, app):
     app.conf.dlq_store_timeout = "long"
     app.conf.dlq_max_attempts = "many"

@@ -18,7 +18,6 @@ def planted(store):
     plant(store)
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=["table", "json", "jsonl", "csv"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -38,11 +37,13 @@ def planted(store):
     ],
     ids=" ".join,
 )
-def test_no_read_only_command_shows_a_secret(run, command, form):
-    result = run(*command, *form)
-    assert result.exit_code == 0, result.output
-    assert SECRET not in result.output
-    assert ("[redacted]" in result.output) == (command[0] not in ("stats", "reclassify"))
+def test_no_read_only_command_shows_a_secret(run, command):
+    for form in FORMATS:
+        result = run(*command, *form)
+        assert result.exit_code == 0, (form, result.output)
+        assert SECRET not in result.output, form
+        is_hidden = command[0] not in ("stats", "reclassify")
+        assert ("[redacted]" in result.output) == is_hidden, form
 
 
 def test_no_secret_is_drawn_on_a_terminal(run, terminal):

@@ -10,7 +10,7 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.cli.admin import monitoring
-from celery_dlq.metrics import families
+from celery_dlq.metrics import collector, families
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def scraped(monkeypatch):
 
     monkeypatch.setattr(monitoring.Session, "say", note)
     monkeypatch.setattr(monitoring, "Event", Stop)
+    monkeypatch.setattr(collector, "SERVER_WAIT_S", 60.0)
     return texts
 
 

@@ -39,12 +39,16 @@ def test_a_terminal_gets_a_bar(terminal):
 
 
 def test_a_closed_stderr_does_not_stop_the_command(monkeypatch):
+    refused = []
+
     class Deaf(CLIContext):
         def error(self, message=None, **kwargs):
+            refused.append(message)
             raise BrokenPipeError
 
     with shown_progress(Deaf(app=object(), no_color=False, workdir=None), "Redriving") as update:
         update(Step(total=1, done=1, short="", long=""))
+    assert refused
 
 
 @pytest.fixture
