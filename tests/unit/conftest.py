@@ -4,14 +4,20 @@ import contextlib
 import logging
 import shutil
 import threading
+from functools import partial
 
 import pytest
 from celery import Celery, _state
 from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
+from kombu.utils import functional
+from sqlalchemy import create_engine
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from support.servers.databases import delete_all
 
+from celery_dlq.classify import guarded
 from celery_dlq.redrive import plan
+from celery_dlq.store.database.dialects import dialect
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.body.log import RunLogHandler
 from celery_dlq.worker.task import DLQTask
@@ -49,6 +55,35 @@ def _no_listener_to_runs():
 def _patient_plans(monkeypatch):
     """On a busy machine, too, a plan has the time to check all letters."""
     monkeypatch.setattr(plan, "PATIENCE_S", 600.0)
+
+
+#: Compiled statements of the SQLite engines in this process.
+_compiled: dict = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_each_statement_once():
+    """An engine compiles each statement at its first use, by its dialect. Nearly every test has an engine of
+    its own, and compiling was a third of the time. The other rings, which use servers, do without this."""
+    shared = partial(create_engine, execution_options={"compiled_cache": _compiled})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dialect, "create_engine", shared)
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _patient_decisions(monkeypatch):
+    """On a busy machine, too, foreign code has the time to answer. A test of code that hangs sets its own."""
+    monkeypatch.setattr(guarded, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(guarded, "DECISION_S", 600.0)
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    """kombu tries again at once where it pauses for seconds."""
+    monkeypatch.setattr(functional, "sleep", lambda _seconds: None)
 
 
 @pytest.fixture

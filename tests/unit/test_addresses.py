@@ -65,12 +65,12 @@ def test_every_address_is_tried_even_if_the_first_ones_hang(rabbitmq_url, listen
     dead = [Node(listens), Node(listens)]
     urls = [*(f"amqp://127.0.0.1:{node.port}//" for node in dead), rabbitmq_url]
     with connection(urls) as found:
-        assert reach(found, within_s=1.2).connected
+        assert reach(found, within_s=30).connected
     for node in dead:
         node.close()
 
 
-def test_no_address_answers():
+def test_no_address_answers(no_pauses):
     with (
         connection([f"amqp://127.0.0.1:{free_port()}//" for _ in range(2)]) as found,
         pytest.raises(OperationalError),

@@ -216,7 +216,7 @@ def test_a_misspelt_variable_is_said(name):
     ],
 )
 def test_other_variables_are_the_users(environ):
-    Settings.from_values({}, environ)
+    assert Settings.from_values({}, environ).spool_dir == Settings().spool_dir
 
 
 def test_the_store_urls_value_is_never_shown():

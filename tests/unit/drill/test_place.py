@@ -81,7 +81,7 @@ def test_the_queue_is_of_the_kind_of_the_apps_default_queue():
         "redis+socket:///run/redis.sock", "filesystem://", "redis://127.0.0.1:1/0",
     ],
 )  # fmt: skip
-def test_a_broker_without_one_address_that_answers_cannot_be_cut(broker):
+def test_a_broker_without_one_address_that_answers_cannot_be_cut(broker, no_pauses):
     with place.cuttable_broker(an_app(broker), broker) as (cutter, url):
         assert (cutter, url) == (None, broker)
 

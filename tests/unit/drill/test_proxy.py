@@ -35,7 +35,7 @@ def echo():
 
 
 def asked(port, text=b"hello"):
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         return client.recv(100)
 
@@ -44,7 +44,7 @@ def test_connections_pass_until_they_are_cut_and_again_afterwards(echo):
     proxy = Proxy("127.0.0.1", echo)
     with contextlib.closing(proxy):
         assert asked(proxy.port) == b"hello"
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as open_one:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as open_one:
             open_one.sendall(b"before")
             assert open_one.recv(100) == b"before"
             proxy.cut()

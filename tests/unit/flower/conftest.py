@@ -23,21 +23,25 @@ from tornado.web import create_signed_value
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower import SITE, install
-from celery_dlq.flower.resources import letters
+from celery_dlq.flower.resources import export, letters
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
 
 NOW = T0 + timedelta(hours=1)
 
+#: A test of a slow store sets its own.
+PATIENCE_S = 60
+
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
-    monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
-    monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
-    monkeypatch.setattr(pages, "QUICK_S", 60)
+    for name in ("COUNT_PATIENCE_S", "SEARCH_PATIENCE_S", "API_PATIENCE_S"):
+        monkeypatch.setattr(letters, name, PATIENCE_S)
+    monkeypatch.setattr(export, "_PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(pages, "QUICK_S", PATIENCE_S)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
     monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)
 
@@ -252,7 +256,7 @@ class Visitor:
         got: HTTPResponse = await self._client.fetch(
             f"http://{self.host}{path}", method=method, body=body, headers=sent,
             follow_redirects=False, raise_error=False, allow_nonstandard_methods=True,
-            request_timeout=60,
+            request_timeout=2 * PATIENCE_S,
         )  # fmt: skip
         for cookie in got.headers.get_list("Set-Cookie"):
             name, value = re.match(r"([^=]+)=([^;]*)", cookie).groups()
@@ -299,6 +303,8 @@ def visit(app, loop, flower_options):
             "static_url_prefix": f"{prefix}/static/",
         }
         made = Flower(capp=capp, options=options, io_loop=IOLoop.current(), **settings)
+        if SITE in made.settings:
+            made.settings[SITE].calls.patience_s = PATIENCE_S
         visitors.append(Visitor(made, loop))
         return visitors[-1]
 

@@ -71,7 +71,10 @@ def test_the_settings_are_not_read_before_they_are_needed():
     def settings():
         raise AssertionError
 
-    Hooks(settings).register(EventKind.RESOLVED, print)
+    hooks = Hooks(settings)
+    hooks.register(EventKind.RESOLVED, print)
+    with pytest.raises(AssertionError):
+        hooks.wants(EventKind.RESOLVED)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from socketserver import BaseServer
 from urllib.request import urlopen
 
 import pytest
@@ -12,6 +13,12 @@ from celery_dlq.metrics.snapshot import Snapshots
 
 def gone():
     raise StoreUnavailable
+
+
+@pytest.fixture(autouse=True)
+def quick_to_stop(monkeypatch):
+    """The server looks every half a second whether it is to end."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))
 
 
 @pytest.fixture
@@ -31,8 +38,8 @@ def test_it_serves_metrics_of_its_own_and_no_others(snapshots):
 def test_its_port_is_free_again_when_it_ends(snapshots):
     with exporting(snapshots, address="127.0.0.1", port=0) as url:
         port = int(url.rpartition(":")[2].partition("/")[0])
-    with exporting(snapshots, address="127.0.0.1", port=port):
-        pass
+    with exporting(snapshots, address="127.0.0.1", port=port) as again:
+        assert again == url
 
 
 def test_a_port_that_is_taken_is_named(snapshots):

@@ -64,4 +64,7 @@ def test_a_database_that_counts_by_itself(tmp_path):
 def test_a_letter_that_cannot_be_read_keeps_no_chord_from_being_counted():
     app = Celery("unit", set_as_current=False)
     app._local.backend = Untouchable()
-    reopen_chords(app, [bomb(READ_LIMIT, canvas="chain")])
+    unreadable = bomb(READ_LIMIT, canvas="chain")
+    reopen_chords(app, [unreadable])
+    with pytest.raises(AssertionError, match="was asked for"):
+        reopen_chords(app, [unreadable, member()])

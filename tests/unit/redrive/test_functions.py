@@ -45,7 +45,7 @@ def test_calls_share_a_thread_that_ends_with_them(app):
     [thread] = set(threads)
     assert (thread.daemon, thread.is_alive()) == (True, True)
     del calls
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -73,8 +73,8 @@ def test_claims_do_not_wait_for_a_mark(ledger, store, monkeypatch):
     with ThreadPoolExecutor(1) as beside:
 
         def marking(*args, **options):
-            assert not beside.submit(lambda: ledger.has_much).result(timeout=20)
-            assert len(beside.submit(ledger.take).result(timeout=20).letters) == 1
+            assert not beside.submit(lambda: ledger.has_much).result(timeout=60)
+            assert len(beside.submit(ledger.take).result(timeout=60).letters) == 1
             return mark(*args, **options)
 
         monkeypatch.setattr(store.claims, "end", marking)

@@ -113,7 +113,7 @@ def test_a_body_without_a_content_type_is_sent_without_being_encoded(app):
     with open_publisher(app) as publisher:
         assert publisher.send([made]).confirmed == ["a"]
     with app.connection_for_read() as connection:
-        message = connection.SimpleQueue("celery").get(timeout=5)
+        message = connection.SimpleQueue("celery").get(timeout=60)
         message.ack()
     assert message.body == b"\x00\xff"
 
@@ -130,7 +130,7 @@ def test_a_message_goes_to_its_queue_as_it_was(app):
         sent = publisher.send([made])
     assert (sent.confirmed, sent.uncertain, sent.unsent, sent.refused) == (["a"], [], [], {})
     with app.connection_for_read() as connection:
-        message = connection.SimpleQueue("slow").get(timeout=5)
+        message = connection.SimpleQueue("slow").get(timeout=60)
         message.ack()
     assert (message.body, message.content_type) == (b"\x00\xff", "application/x-pickle")
     assert message.properties["correlation_id"] == "a"

@@ -67,7 +67,7 @@ def test_an_exchange_without_a_known_queue_is_not_limited(app):
         assert (len(fit), rest) == (3, [])
 
 
-def test_an_unreachable_broker_is_an_error():
+def test_an_unreachable_broker_is_an_error(no_pauses):
     app = Celery("unit", broker="redis://127.0.0.1:1", set_as_current=False)
     with (
         open_depths(app, 1) as depths,

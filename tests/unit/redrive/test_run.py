@@ -216,8 +216,8 @@ def test_however_slow_it_is_each_claim_is_marked_before_it_ends(
 
     def slowly(letters):
         if not publisher.batches:
-            assert taken.acquire(timeout=20)  # its own
-        assert taken.acquire(timeout=20), "the next claim is made before this batch is sent"
+            assert taken.acquire(timeout=60)  # its own
+        assert taken.acquire(timeout=60), "the next claim is made before this batch is sent"
         assert len(publisher.batches) < 200, "it goes round in circles"
         time.pass_(letter_s * len(letters))
 

@@ -126,7 +126,7 @@ def test_another_answer_ends_the_run_and_says_what_is_certain(publisher, error, 
     assert type(error).__name__ in sent.error
 
 
-def test_a_server_that_is_away_is_an_error(make_app):
+def test_a_server_that_is_away_is_an_error(make_app, no_pauses):
     with pytest.raises(RedriveError, match="nothing was sent"):
         open_publisher(make_app("127.0.0.1:1")).__enter__()
     with open_depths(make_app("127.0.0.1:1"), 5) as depths, pytest.raises(RedriveError):

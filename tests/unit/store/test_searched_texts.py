@@ -18,10 +18,8 @@ CARD = "4111111111111111"
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path}/letters.sqlite3")
-    yield store
-    store.close()
+def store(own_store):
+    return own_store
 
 
 def rows(store, *columns):

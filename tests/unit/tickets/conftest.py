@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.factories import letter
-from support.servers.ticket_systems import EMAIL, TOKEN, ticket_systems
+from support.servers.ticket_systems import EMAIL, TOKEN, Systems, ticket_systems
 
 from celery_dlq.hiding import hide_letter
 from celery_dlq.model.handling import HandlerLetter
@@ -23,10 +23,19 @@ MAKERS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def systems():
+@pytest.fixture(scope="module")
+def server():
     with ticket_systems() as found:
         yield found
+
+
+@pytest.fixture
+def systems(server):
+    """The server of the module, as a new one: it has no tickets, and got no requests."""
+    vars(server).update(vars(Systems(server.url)))
+    yield server
+    # A test may have replaced it.
+    vars(server).pop("answer", None)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from support.factories import T0, attempt, letter
 from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, LetterKey
-from celery_dlq.store.sql import SQLStore
 from celery_dlq.upkeep import expiring as module
 from celery_dlq.upkeep.expiring import RetentionEngine, Round
 from celery_dlq.upkeep.retention import Keep, Retention
@@ -22,9 +21,9 @@ def days(number: float):
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(own_store, monkeypatch):
     """Six letters of two tasks, closed on days 1 to 5; the last one is open. Today is day 33."""
-    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+    store = own_store
     names = "abcdef"
     store.letters.save(
         [letter(name, attempt(), task="pay" if name in "ab" else "mail") for name in names]
@@ -32,8 +31,7 @@ def store(tmp_path, monkeypatch):
     for at, name in enumerate(names[:5], 1):
         store.closing.discard(Filter(ids=(name,)), who="ann", why="", now=days(at))
     monkeypatch.setattr(store, "now", lambda: days(33))
-    yield store
-    store.close()
+    return store
 
 
 def never(_seconds: float) -> bool:

@@ -96,7 +96,7 @@ def test_the_visibility_timeout_decides_about_messages_of_another_machine(app, k
     assert not killed.own.path.exists()
 
 
-def test_a_broker_that_is_away_is_logged_once(app, killed, caplog):
+def test_a_broker_that_is_away_is_logged_once(app, killed, caplog, no_pauses):
     killed.own.close()
     away = Celery("shop", broker="redis://127.0.0.1:1/0", set_as_current=False)
     returns = Returns(away)

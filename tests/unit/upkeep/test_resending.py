@@ -33,7 +33,7 @@ class World:
 
     def __init__(self):
         self.now, self.monotonic_s = T0 + timedelta(hours=9), 1_000.0
-        self.looks, self.looked = {}, []
+        self.looks, self.looked, self.opened = {}, [], 0
         self.sent, self.answer = [], None
         self.has_lease, self.counted = True, 0
 
@@ -44,6 +44,7 @@ class World:
         pass
 
     def open_it(self, app):
+        self.opened += 1
         return self
 
     def look(self, queue):
@@ -135,9 +136,9 @@ def ids(world):
     return [one.task_id for one in world.sent]
 
 
-def test_nothing_to_look_for_connects_to_nothing(look, monkeypatch):
-    monkeypatch.setattr(module, "open_presence", None)
+def test_nothing_to_look_for_connects_to_nothing(look, world):
     look()
+    assert world.opened == 0
 
 
 def test_a_message_that_is_nowhere_is_sent_again_as_another_copy(look, store, world, caplog):

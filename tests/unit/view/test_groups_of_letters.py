@@ -6,16 +6,13 @@ from support.stores import redriving
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.store.base import Filter
-from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import groups
 from celery_dlq.view.groups import sample_of
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path}/letters.sqlite3")
-    yield store
-    store.close()
+def store(own_store):
+    return own_store
 
 
 def save(store, number, tenant, **changes):

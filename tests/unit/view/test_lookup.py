@@ -68,10 +68,8 @@ def test_an_error_repeats_a_part_of_a_long_prefix_only(store):
 
 
 @pytest.fixture
-def empty(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
-    yield store
-    store.close()
+def empty(own_store):
+    return own_store
 
 
 @pytest.fixture

@@ -134,8 +134,9 @@ def test_a_batch_that_is_run_by_celery_batches_runs_as_without_this_package(make
         @shop.app.task(base=DLQTask, name="mail", shared=False)
         def mail(): ...
 
-        shop.send(1, 2, 3)
+        sent = shop.send(1, 2, 3)
         wait_for(lambda: shop.seen == [[1, 2, 3]] and not _unacknowledged(shop))
+        assert [shop.dlq.store.letters.get(one) for one in sent] == [None] * 3
 
 
 def test_a_batch_that_the_pool_refuses_is_a_letter_for_each_message(make_shop, monkeypatch):

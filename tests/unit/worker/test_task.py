@@ -228,7 +228,7 @@ def test_a_producer_with_a_wrong_setting_says_so_once_and_sends(app, wrong, said
     sent = [call.delay(), call.apply_async(countdown=0), call.s().delay()]
     with app.connection_for_read() as connection:
         queue = connection.SimpleQueue("celery")
-        taken = [queue.get(timeout=5).headers["id"] for _ in sent]
+        taken = [queue.get(timeout=60).headers["id"] for _ in sent]
         queue.close()
     assert taken == [result.id for result in sent]
     [told] = [record for record in caplog.records if record.name == "celery_dlq"]

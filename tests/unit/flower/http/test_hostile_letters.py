@@ -5,7 +5,6 @@ import re
 from datetime import timedelta
 from urllib.parse import quote, urlencode
 
-import pytest
 from support.factories import T0, attempt, envelope, letter
 from support.stores.losses import trouble
 
@@ -29,13 +28,6 @@ TEXTS = {
     "many lines": "y\n" * 20_000,
     "blank": " ",
 }
-
-
-@pytest.fixture
-def ann(ann, site_of):
-    """Ann, who waits for the large letters."""
-    site_of(ann).calls.patience_s = 60
-    return ann
 
 
 def hostile(text, task_id):

@@ -101,9 +101,9 @@ def test_hostile_letters_stay_text_and_take_no_time(ann, store, three):
             traceback=f"{HEAD}{evil}\n" + f"{word}\n{evil}\n" * 5_000, worker=evil, task=evil,
         )  # fmt: skip
         store.letters.save([found])
-    begun = time.perf_counter()
+    begun = time.process_time()
     page = ann.get(f"{PAGE}?id=e1&id=e2")
-    assert time.perf_counter() - begun < 5.0
+    assert time.process_time() - begun < 5.0
     assert page.status == 200
     assert "<script>alert" not in page.body
     assert "\u202e" not in page.body

@@ -91,7 +91,7 @@ def test_an_unreadable_body_is_shown(ann, store):
 
 def test_a_body_that_is_too_large_to_unpack_is_reported_as_unreadable(ann, store):
     store.letters.save([bomb(300_000_000, "bomb")])
-    begun = time.perf_counter()
+    begun = time.process_time()
     said = "its body unpacks to more than 8 MiB, so it was not opened"
     assert said in page_of(ann, "bomb").text
     record = json.loads(ann.get("/api/dead-letters/letters/bomb").body)
@@ -99,7 +99,7 @@ def test_a_body_that_is_too_large_to_unpack_is_reported_as_unreadable(ann, store
     edit = ann.get("/dead-letters/letters/bomb/edit")
     assert edit.status >= 400
     assert "unpacks to more than 8 MiB" in edit.text
-    assert time.perf_counter() - begun < 10.0
+    assert time.process_time() - begun < 10.0
 
 
 def test_arguments_have_the_names_of_the_tasks_parameters(ann, store):

@@ -102,8 +102,10 @@ def test_the_consumer_gets_its_own_function_back(admission, consumer):
     assert consumer.on_task_request == "Celery's own"
 
 
-def test_a_pipeline_that_never_joined_a_consumer_may_leave(guards):
+def test_a_pipeline_that_never_joined_a_consumer_may_leave(guards, consumer):
+    before = consumer.on_task_request
     Admission(guards).leave()
+    assert consumer.on_task_request is before
 
 
 def test_a_connection_starts_and_stops_all_guards(admission, log):

@@ -120,4 +120,4 @@ def number_of(request) -> int:
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLives.settings = settings(stateful_step_count=40, deadline=None)

@@ -125,7 +125,7 @@ def test_long_lines_are_cut_and_the_text_is_bounded(failing, listen):
 
     def act():
         for _ in range(20):
-            LOGGER.info("x" * 10_000_000)
+            LOGGER.info("x" * 1_000_000)
 
     log = Run(failing(act)).failure.log
     assert len(log) <= TEXT_LIMIT + 100

@@ -111,4 +111,6 @@ def test_an_error_does_not_end_the_worker(handler, caplog):
     "pool", [None, SimpleNamespace(), pool_of(None), pool_of(SimpleNamespace())]
 )
 def test_other_pools_are_as_they_are(pool):
+    before = repr(pool)
     read_last_results(pool)
+    assert repr(pool) == before

@@ -214,12 +214,16 @@ def test_messages_are_renewed_when_it_is_time(make, monkeypatch):
     assert {one.renewed_at for one in worker.noted} == {1_011.0}
 
 
-def test_a_long_run_is_not_received_by_another_worker(make, sqs):
-    worker = make(visibility_timeout=2)
+def test_a_long_run_is_not_received_by_another_worker(make, sqs, monkeypatch):
+    clock = [time.time()]
+    # The server runs in this process.
+    monkeypatch.setattr("moto.sqs.models.unix_time_millis", lambda: 1_000 * clock[0])
+    worker = make(now=lambda: clock[0], visibility_timeout=40)
     worker.send("a")
     worker.receive(1)
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
+    for _ in range(20):
+        clock[0] += 4
         worker.unacknowledged.renew()
         assert waiting(sqs) == (0, 1)
-        time.sleep(0.2)
+    clock[0] += 41  # the worker was killed
+    assert waiting(sqs) == (1, 0)

@@ -1,5 +1,6 @@
 """A request that the pool cannot take is a letter, and all that was kept for it is given back."""
 
+import functools
 import pickle
 import struct
 import threading
@@ -98,7 +99,9 @@ def worker(app):
     return worker
 
 
+@functools.cache
 def deep(levels=200_000):
+    """With one for each test, the garbage collector would be busy."""
     value = []
     for _ in range(levels):
         value = [value]

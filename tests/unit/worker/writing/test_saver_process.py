@@ -210,6 +210,7 @@ def test_an_idle_one_leaves_no_zombie_until_the_next_storm(answers, tmp_path):
     saver = SaverProcess(idle_at_once, answers.append, wants=bool, timeout=60.0)
     pid = ready(saver)._process.pid
     wait_until(lambda: not is_alive(pid))  # a zombie still takes signals
+    assert answers == []
     saver.stop()
 
 
@@ -237,3 +238,4 @@ def test_one_whose_worker_was_killed_ends_whatever_it_does(tmp_path):
     worker_with_a_hanging_saver(tmp_path)
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: not is_alive(pid))
+    assert (tmp_path / "hangs").exists()

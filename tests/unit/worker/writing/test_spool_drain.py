@@ -18,7 +18,8 @@ def test_an_earlier_workers_spool_is_drained_at_the_start(writer, store, tmp_pat
     earlier.append([letter("theirs")])
     earlier.close()
     submit(writer, letter("ours"))
-    wait_until(lambda: sorted(store.saved) == ["ours", "theirs"])
+    wait_until(lambda: len(store.saved) == 2)
+    assert sorted(store.saved) == ["ours", "theirs"]
 
 
 def test_new_letters_are_written_between_the_steps_of_a_long_drain(

@@ -152,7 +152,7 @@ class TestQuestions:
         stopping = threading.Thread(target=writer.stop, daemon=True)
         stopping.start()
         asked.set()
-        stopping.join(timeout=20)
+        stopping.join(timeout=60)
         assert not stopping.is_alive()
 
     def test_a_caller_that_cannot_take_its_answer_stops_nothing(self, writer):
