@@ -20,8 +20,8 @@ from support.factories import envelope, letter
 from celery_dlq import DLQTask
 from celery_dlq.model.states import State
 
-KILLS = int(os.environ.get("CELERY_DLQ_KILLS", "10"))
-LETTERS = int(os.environ.get("CELERY_DLQ_KILL_LETTERS", "400"))
+KILLS = int(os.environ.get("CELERY_DLQ_KILLS", "6"))
+LETTERS = int(os.environ.get("CELERY_DLQ_KILL_LETTERS", "240"))
 BATCH = 10
 PATIENCE_S = 60.0 + LETTERS / 20
 

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from celery.bin.base import CLIContext
 from celery.utils.nodenames import gethostname
+from click.testing import CliRunner
 from queues import queue_settings, redis_options, transport_options
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
+from celery_dlq.cli import dlq
 from celery_dlq.model.states import State
 
 HERE = Path(__file__).parent
@@ -115,6 +118,15 @@ class Project:
             self.command(*words), env=self.environment, cwd=self.directory,
             capture_output=True, text=True, timeout=300, **options,
         )  # fmt: skip
+
+    def invoke(self, *words: str) -> Any:
+        """The result of ``dlq`` with these words in the test's own process. A process of its own takes a
+        second more, and knows the workers' tasks."""
+        context = CLIContext(app=self.app, no_color=True, workdir=None, quiet=False)
+        result = CliRunner().invoke(dlq, words, obj=context)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
 
     def start_worker(self, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
         """A worker that was just started, and its log."""

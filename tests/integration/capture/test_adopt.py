@@ -75,8 +75,8 @@ def produce(project: Project, name: str, *args: object) -> str:
     return project.lines("produced")[-1].split()[1]
 
 
-def redrive(project: Project, *task_ids: str) -> None:
-    """Deploy the fix, send the letters back, and wait for their success."""
+def redrive(project: Project, *task_ids: str) -> set[State]:
+    """Deploy the fix, send the letters back, wait for their success, and return their states."""
     project.fixed.touch()
     for task_id in task_ids:
         letter = project.letter(task_id)
@@ -86,8 +86,7 @@ def redrive(project: Project, *task_ids: str) -> None:
     operation = project.dlq.redrive(Filter(ids=task_ids), who="tester")
     counts = operation.counts
     assert (counts.planned, counts.skipped) == (len(task_ids), 0), counts
-    for task_id in task_ids:
-        project.wait_for_letter(task_id, State.RESOLVED)
+    return {project.wait_for_letter(task_id, State.RESOLVED).state for task_id in task_ids}
 
 
 def _not_here(*args: object, **kwargs: object) -> None:
@@ -244,19 +243,17 @@ def rolled_back(adopted: Adopted) -> Iterator[Project]:
 class TestRedrive:
     def test_takes_no_lock_and_meets_none(self, rolled_back: Project, adopted: Adopted) -> None:
         names = ("single_terminal", "once")
-        redrive(rolled_back, *(adopted.ids[name] for name in names))
+        first = redrive(rolled_back, *(adopted.ids[name] for name in names))
         # The same calls, made while the first ones were letters.
-        redrive(rolled_back, *(adopted.again[name] for name in names))
+        second = redrive(rolled_back, *(adopted.again[name] for name in names))
+        assert first == second == {State.RESOLVED}
 
     def test_calls_the_handlers_again(self, rolled_back: Project, adopted: Adopted) -> None:
-        redrive(rolled_back, adopted.ids["journal"])
-        wait_for(
-            "the handlers",
-            lambda: (
-                journal(rolled_back, adopted.ids["journal"])
-                == [*adopted.journals["journal"], "success", "return SUCCESS"]
-            ),
-        )
+        task_id = adopted.ids["journal"]
+        redrive(rolled_back, task_id)
+        wait_for("the handlers", lambda: "return SUCCESS" in journal(rolled_back, task_id))
+        added = ["success", "return SUCCESS"]
+        assert journal(rolled_back, task_id) == [*adopted.journals["journal"], *added]
 
 
 class TestRollback:

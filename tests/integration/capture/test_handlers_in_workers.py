@@ -167,6 +167,7 @@ def test_a_handler_that_takes_too_long_is_stopped(project):
     assert (row.tries, row.error) == (TRIES, "it did not end within its timeout of 1 seconds")
 
 
+@pytest.mark.nightly
 def test_a_handler_that_ignores_its_timeout_is_killed_and_given_up(project):
     [task_id] = dead(project, "hangs")
     with worker(project, "-c", "1"):

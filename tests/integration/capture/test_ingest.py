@@ -349,11 +349,12 @@ class TestCommand:
 
 
 class TestWorker:
-    @pytest.mark.parametrize("pool", [("-P", "prefork", "-c", "1"), ("-P", "solo")])
+    @pytest.mark.parametrize("pool", ["prefork", "solo"])
     def test_it_empties_the_configured_queue(self, either, pool):
+        either.module = "proj_eager"
         either.ingested = (either.dead,)
         first = either.bury(2)
-        with either.worker(*pool):
+        with either.worker("-P", pool, "-c", "1"):
             for task_id in first:
                 assert either.wait_for_letter(task_id).reason is Reason.INGESTED
             either.wait_for_depth(either.dead, 0)

@@ -74,8 +74,9 @@ def test_a_segfault_among_a_thousand_innocents_is_one_letter(project):
 
 def run_until_it_is_over(project, pool):
     """Starts a worker again whenever it dies, until the killer is a letter and the innocent is done."""
+    project.module = "proj_patient"
     poison = project.send("kills_its_worker", 7)
-    innocent = project.send("innocent", 7, seconds=6.0)
+    innocent = project.send("patient", 7)
 
     def over():
         return project.lines("done") and project.letter(poison)
@@ -101,7 +102,7 @@ def assert_only_the_killer_was_stopped(project, poison, innocent):
     assert len(project.lines("killed")) == 3, "run three times, and stopped"
     assert letter.explanation.evidence.count("alone") == 1
     wait_for("the innocent's result", lambda: project.app.AsyncResult(innocent).successful())
-    assert project.dlq.store.deliveries.find(innocent, "proj.innocent") == ()
+    assert project.dlq.store.deliveries.find(innocent, "proj.patient") == ()
     starts = Counter(line.split()[0] for line in project.lines("started"))
     assert starts["7"] >= 3, "the innocent died twice together with it"
 

@@ -4,11 +4,12 @@ production."""
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.upkeep import chores, periodic
+from celery_dlq.upkeep import chores, parked, periodic
 
 # So that the test waits no longer for parked messages than for the circuit.
 periodic.TRY_S = chores.TRY_S = 0.2
 chores.LOOK_S = 0.1
+parked.PROBING_S = 0.2
 
 #: Shorter than the defaults, which take minutes; ``proj`` has even shorter ones.
 SCHEDULE = {"max_retries": 4, "retry_backoff": 0.2, "retry_backoff_max": 60.0}
@@ -16,7 +17,7 @@ SCHEDULE = {"max_retries": 4, "retry_backoff": 0.2, "retry_backoff_max": 60.0}
 
 @app.task(
     base=DLQTask, name="proj.calls", bind=True,
-    dlq_breaker_failures=5, dlq_breaker_recovery=3.0, **SCHEDULE,
+    dlq_breaker_failures=5, dlq_breaker_recovery=1.0, **SCHEDULE,
 )  # fmt: skip
 def calls(self, x):
     say("calls", f"{x} {self.request.retries}")

@@ -8,13 +8,14 @@ from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
 from celery_dlq.store import tenure
-from celery_dlq.upkeep import chores, periodic
+from celery_dlq.upkeep import chores, parked, periodic
 from celery_dlq.worker.admission import breaker
 
 breaker.TICK_S = 0.1
 tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
 periodic.TRY_S = chores.TRY_S = 0.2
 chores.LOOK_S = 0.1
+parked.PROBING_S = 0.2
 
 KILLED = FIXED.with_name("killed")
 
@@ -36,7 +37,7 @@ breaker.Breaker._parked = killed_by_the_hundredth(breaker.Breaker._parked)
 BREAKER = {
     "max_retries": 50,
     "dlq_breaker_failures": 3,
-    "dlq_breaker_recovery": float(os.environ.get("PROJ_RECOVERY_S", "1.0")),
+    "dlq_breaker_recovery": float(os.environ.get("PROJ_RECOVERY_S", "0.3")),
 }
 
 

@@ -2,15 +2,16 @@
 middle of a release.
 
 ``PROJ_KILL_AT`` names the instruction: ``taken``, ``publishing`` (after half of a batch), ``published``, or
-``marked``.
+``marked``. ``PROJ_PARK_AFTER_S`` may be less than the second that the setting allows.
 """
 
 import os
 import signal
+from dataclasses import replace
 
 from proj import FIXED, app, say
 
-from celery_dlq import DLQTask
+from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.redrive import amqp, publisher
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, parked, periodic
@@ -19,6 +20,10 @@ tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
 periodic.TRY_S = chores.TRY_S = 0.2
 chores.LOOK_S = 0.1
 parked.HOLD_S = float(os.environ.get("PROJ_HOLD_S", "1.0"))
+
+dlq = DeadLetterQueue.of(app)
+if "PROJ_PARK_AFTER_S" in os.environ:
+    dlq.hold = replace(dlq.hold, at_most_s=float(os.environ["PROJ_PARK_AFTER_S"]))
 
 KILL_AT = os.environ.get("PROJ_KILL_AT", "")
 

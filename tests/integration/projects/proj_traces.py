@@ -9,6 +9,7 @@ from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from proj import app, say, unless_fixed
+from sentry_sdk.integrations.celery import CeleryIntegration
 from sentry_sdk.transport import Transport
 
 from celery_dlq import DLQTask
@@ -28,7 +29,11 @@ class Spans(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-sentry_sdk.init(dsn="http://key@127.0.0.1/1", transport=ToFile, traces_sample_rate=1.0)
+sentry_sdk.init(
+    dsn="http://key@127.0.0.1/1", transport=ToFile, traces_sample_rate=1.0,
+    # The others that it finds import their libraries, which takes seconds in each process.
+    auto_enabling_integrations=False, integrations=[CeleryIntegration()],
+)  # fmt: skip
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(Spans()))
 trace.set_tracer_provider(provider)

@@ -1,11 +1,20 @@
-"""The app of ``proj`` with a task that notes under which copy of its message it runs."""
+"""The app of ``proj`` with a task that notes under which copy of its message it runs, and quick leases.
+
+``PROJ_VANISHED_AFTER_S`` sets when a message has vanished, instead of twice the visibility timeout.
+"""
 
 import os
 import time
+from dataclasses import replace
 
+import quick_looks  # noqa: F401
 from proj import FIXED, app
 
-from celery_dlq import DLQTask
+from celery_dlq import DeadLetterQueue, DLQTask
+
+dlq = DeadLetterQueue.of(app)
+if "PROJ_VANISHED_AFTER_S" in os.environ:
+    dlq.hold = replace(dlq.hold, vanished_after_s=float(os.environ["PROJ_VANISHED_AFTER_S"]))
 
 RUNS, HOLD = FIXED.with_name("runs"), FIXED.with_name("hold")
 

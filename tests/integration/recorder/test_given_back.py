@@ -18,15 +18,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(300)]
 
 #: Seconds that a message waits without this package.
 LONG_S = 600
-#: Seconds for which a worker is frozen: long enough for several looks by another.
-FROZEN_S = 6.0
-#: Seconds within which messages are given back.
-SOON_S = 10.0
+#: Seconds after which Redis gives out again what no living worker has renewed, where a test waits for that.
+SHORT_S = 4
+#: How often another worker looks while one is frozen.
+LOOKS = 15
+#: Seconds within which messages are given back, also on a busy machine.
+SOON_S = 120.0
 
 
 @pytest.fixture
 def project(make_project, redis_url):
-    project = make_project(f"{redis_url}/9", module="proj_recorded")
+    project = make_project(f"{redis_url}/9", module="proj_released")
     project.settings.update(task_acks_late=True, dlq_max_deliveries=1_000)
     with_timeout(project, LONG_S)
     project.dlq.store.check_schema()
@@ -37,10 +39,17 @@ def with_timeout(project: Project, seconds: float) -> None:
     project.environ["PROJ_TRANSPORT"] = json.dumps({"visibility_timeout": seconds})
 
 
-def send(project: Project, seconds: list[float], **options: object) -> None:
+def send(project: Project, released: int, quick: int) -> None:
+    """Send tasks that run until :func:`release`, and others after them."""
     with project.app.producer_or_acquire() as producer:
-        for number, wait in enumerate(seconds):
-            project.app.send_task("proj.noted", (number, wait), producer=producer, **options)
+        for number in range(released):
+            project.app.send_task("proj.released", (number,), producer=producer)
+        for number in range(released, released + quick):
+            project.app.send_task("proj.noted", (number, 0.0), producer=producer)
+
+
+def release(project: Project) -> None:
+    (project.directory / "release").touch()
 
 
 def began(project: Project) -> dict[int, list[float]]:
@@ -62,12 +71,13 @@ def held(project: Project) -> int:
 def test_messages_of_a_killed_worker_run_soon(project, pool, is_late):
     project.settings["task_acks_late"] = is_late
     with worker(project, "--pool", pool, "-c", "2", "--prefetch-multiplier", "5") as killed:
-        send(project, [8.0] * 2 + [0.0] * 8)
+        send(project, released=2, quick=8)
         wait_for("two tasks to run", lambda: len(began(project)) == 2)
         wait_for("messages to be reserved", lambda: held(project) == (10 if is_late else 8))
         with project.worker("--pool", pool, "-c", "1"):
             kill(killed)
             killed_at = time.time()
+            release(project)
             wait_for(
                 "the other tasks to end", lambda: len(ended(project)) >= (10 if is_late else 8)
             )
@@ -81,25 +91,30 @@ def test_messages_of_a_killed_worker_run_soon(project, pool, is_late):
 
 
 def test_no_message_is_taken_from_a_worker_that_lives(project):
-    with_timeout(project, 4)
-    # One runs, and others wait in the worker, three times as long as the timeout.
-    send(project, [12.0] + [0.0] * 4)
+    with_timeout(project, SHORT_S)
+    send(project, released=1, quick=4)
     with worker(project, "--pool", "solo", "--prefetch-multiplier", "9"):
         wait_for("the task to run", lambda: began(project))
         with project.worker("--pool", "threads", "-c", "4"):
+            # One runs, and others wait in the worker, for twice as long as the timeout.
+            [began_at] = began(project)[0]
+            time.sleep(max(SHORT_S, began_at + 2 * SHORT_S - time.time()))
+            release(project)
             wait_for("the task to end", lambda: 0 in ended(project))
             wait_for("all tasks to end", lambda: len(ended(project)) == 5)
     assert [len(times) for times in began(project).values()] == [1] * 5
 
 
 def test_a_frozen_worker_keeps_its_messages(project):
-    send(project, [1.0] + [0.0] * 4)
+    send(project, released=1, quick=4)
     with worker(project, "--pool", "prefork", "-c", "1", "--prefetch-multiplier", "9") as frozen:
         wait_for("the task to run", lambda: began(project))
         wait_for("the others to be reserved", lambda: held(project) == 5)
         os.killpg(frozen.pid, signal.SIGSTOP)
         with project.worker("--pool", "solo"):
-            time.sleep(FROZEN_S)
+            release(project)
+            looks = len(project.lines("rounds")) + LOOKS
+            wait_for(f"{LOOKS} looks", lambda: len(project.lines("rounds")) >= looks)
             assert not ended(project)
             os.killpg(frozen.pid, signal.SIGCONT)
             wait_for("all tasks to end", lambda: len(ended(project)) == 5)
@@ -107,7 +122,7 @@ def test_a_frozen_worker_keeps_its_messages(project):
 
 
 def test_a_parent_that_is_killed_alone_takes_its_pool_along(project):
-    send(project, [6.0, 0.0])
+    send(project, released=1, quick=1)
     with worker(project, "--pool", "prefork", "-c", "1") as killed:
         wait_for("the task to run", lambda: began(project))
         wait_for("the other to be reserved", lambda: held(project) == 2)
@@ -115,6 +130,8 @@ def test_a_parent_that_is_killed_alone_takes_its_pool_along(project):
             killed.kill()
             killed.wait()
             killed_at = time.time()
+            wait_for("the task to run again", lambda: len(began(project)[0]) == 2)
+            release(project)
             wait_for("both tasks to end", lambda: len(ended(project)) == 2)
     first, again = began(project)[0]
     assert first < killed_at < again < killed_at + SOON_S

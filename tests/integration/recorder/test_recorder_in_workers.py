@@ -221,17 +221,19 @@ def test_tasks_that_run_while_the_broker_is_lost_end_once(behind_proxy, pool):
     if pool == "prefork" and minor(CELERY) < (5, 6):
         pytest.skip("Celery 5.5 may not read the results of its processes any more")
     project, proxy = behind_proxy
+    project.module = "proj_released"
     # On gevent, Celery fails there, and drops messages.
     project.settings = {"worker_enable_prefetch_count_reduction": False}
     with worker(project, *POOLS[pool]) as process:
-        project.send("waits_for", 0, "release")
-        failing = project.send("noted", 1, 5.0, fails=True)
+        project.send("waits_for", 0, "last")
+        failing = project.send("released", 1, fails=True)
         wait_for_running(project, 2)
         # Otherwise, the broker may deliver them again.
         wait_for("the acknowledgements to be noted", lambda: forgotten(project) == 2)
         proxy.sever()
-        wait_for("the letter", lambda: project.letter(failing))
         with released(project, "release"):
+            wait_for("the letter", lambda: project.letter(failing))
+        with released(project, "last"):
             wait_for_running(project, 0)
         project.send("noted", 2, 0.0)
         wait_for("the broker to be back", lambda: 2 in read_notes(project).ended)

@@ -163,6 +163,7 @@ def test_a_worker_whose_connections_break_continues(own_url, make_project_there)
             client.client_kill_filter(_type="normal", skipme=True)
             project.app.send_task("proj.ran", (number,))
             wait_for("the task to run", lambda: number in ran(project))  # noqa: B023
+        assert ran(project) == set(range(5))
 
 
 def test_a_worker_that_may_not_says_so_and_works(own_url, make_project_there):

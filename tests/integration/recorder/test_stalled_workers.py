@@ -82,9 +82,7 @@ def test_a_frozen_connection_is_noticed_and_so_is_its_end(make, broker, pool):
     project, proxy = make(broker, broker_heartbeat=0)
     with project.worker(*POOLS[pool]):
         sent = freeze(project, proxy)
-        began = time.monotonic()
         wait_for("the log line", lambda: STALLED in project.logged())
-        assert time.monotonic() - began < STALL_AFTER_S + 10
         [line] = re.findall(rf"{STALLED}: .*", project.logged())
         assert f"({project.queue}: " in line
         assert "restart it" in line
@@ -119,8 +117,10 @@ def test_a_connection_that_breaks_at_last_ends_the_stall(make, broker):
         proxy.sever()
         wait_until_done(project, *sent)
         wait_for("the second line", lambda: "receives messages again" in project.logged())
+    assert project.logged().count(STALLED) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broker", MARKS)
 def test_with_exit_a_worker_that_cannot_shut_down_ends_itself(make, broker):
     project, proxy = make(broker, broker_heartbeat=0, dlq_on_stall="exit")
@@ -140,6 +140,7 @@ def test_with_exit_a_worker_that_cannot_shut_down_ends_itself(make, broker):
         wait_until_done(project, *sent)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("pool", POOLS)
 def test_with_exit_a_worker_that_is_only_deaf_shuts_down(make, pool):
     project, _ = make("redis", dlq_on_stall="exit")
@@ -217,6 +218,7 @@ def assert_not_stalled(project, *, waits=True):
     assert STALLED not in project.logged()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq", "quorum"])
 def test_tasks_that_wait_for_their_rate_limit_are_no_stall(make_directly, broker):
     limits = {"proj.succeed": {"rate_limit": "1/h"}}
@@ -227,6 +229,7 @@ def test_tasks_that_wait_for_their_rate_limit_are_no_stall(make_directly, broker
         assert_not_stalled(project)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
 def test_tasks_with_an_eta_are_no_stall(make_directly, broker):
     project = make_directly(broker)
@@ -238,6 +241,7 @@ def test_tasks_with_an_eta_are_no_stall(make_directly, broker):
         wait_until_done(project, project.send("succeed"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
 def test_a_paused_consumer_is_no_stall(make_directly, broker):
     project = make_directly(broker)
@@ -265,6 +269,7 @@ def test_a_long_task_is_no_stall(make_directly, pool):
         wait_until_done(project, *sent)
 
 
+@pytest.mark.nightly
 def test_two_workers_that_share_a_queue_are_no_stall(make_directly):
     project = make_directly("redis", worker_prefetch_multiplier=1)
     with project.worker("-P", "prefork", "-c", "1"), project.worker("-P", "prefork", "-c", "1"):

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import pytest
+from effects import sendable
 from project import wait_for
 from stepwise import StepwiseRedrive
 from support.workers.processes import kill_with_its_pool
@@ -22,6 +23,9 @@ def once_project(make_project, broker_url, store_url):
         options = {"visibility_timeout": 5, "unacked_mutex_expire": 5}
         project.environ["PROJ_TRANSPORT"] = json.dumps(options)
     project.dlq.store.check_schema()
+    # RabbitMQ has no queue before a worker declares it.
+    with project.app.connection_for_write() as connection:
+        connection.SimpleQueue(project.queue).clear()
     return project
 
 
@@ -32,14 +36,11 @@ def pair(request, make_project, urls_of):
 
 
 def dead(project, count: int) -> list[str]:
-    """Tasks that have failed once."""
-    ids = [project.send("held", number) for number in range(count)]
-    with project.worker("-c", "2"):
-        for task_id in ids:
-            project.wait_for_letter(task_id)
-    assert runs(project) == times(count, 1)
+    """Letters of a task that now succeeds."""
+    letters = [sendable(project, number, "proj.held") for number in range(count)]
+    project.dlq.store.letters.save(letters)
     project.fixed.touch()
-    return ids
+    return [letter.task_id for letter in letters]
 
 
 def runs(project) -> Counter[str]:
@@ -71,7 +72,7 @@ def test_one_of_two_copies_runs(pair):
         wait_for("a copy of each to be dropped", lambda: dropped(pair) == 5)
         for task_id in ids:
             pair.wait_for_letter(task_id, State.RESOLVED)
-    assert runs(pair) == times(5, 2)
+    assert runs(pair) == times(5, 1)
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
@@ -83,7 +84,7 @@ def test_one_of_two_copies_runs_in_other_pools(make_project, redis_url, tmp_path
     with project.worker("-P", pool, "-c", "1"):
         wait_for("a copy to be dropped", lambda: dropped(project) == 1)
         project.wait_for_letter(task_id, State.RESOLVED)
-    assert runs(project) == times(1, 2)
+    assert runs(project) == times(1, 1)
 
 
 def test_the_copy_that_was_accepted_runs_again_when_its_worker_is_killed(pair):
@@ -94,7 +95,7 @@ def test_the_copy_that_was_accepted_runs_again_when_its_worker_is_killed(pair):
     first = redriving.claim(lease_s=0.0)
     redriving.publish(first)
     process, _ = pair.start_worker("-c", "1")
-    wait_for("it to run", lambda: runs(pair) == times(1, 2))
+    wait_for("it to run", lambda: runs(pair) == times(1, 1))
     kill_with_its_pool(process)
     hold.unlink()
 
@@ -105,7 +106,7 @@ def test_the_copy_that_was_accepted_runs_again_when_its_worker_is_killed(pair):
     with pair.worker("-c", "1"):
         pair.wait_for_letter(task_id, State.RESOLVED)
         wait_for("the other copy to be dropped", lambda: dropped(pair) == 1)
-    assert runs(pair) == times(1, 3)
+    assert runs(pair) == times(1, 2)
 
 
 def test_a_copy_of_an_old_redrive_does_not_run_after_a_newer_one(pair):
@@ -122,4 +123,4 @@ def test_a_copy_of_an_old_redrive_does_not_run_after_a_newer_one(pair):
         wait_for("the old copy to be dropped", lambda: dropped(pair) == 1)
         letter = pair.wait_for_letter(task_id, State.RESOLVED)
     assert "redrive 2 succeeded" in letter.closed_reason
-    assert runs(pair) == times(1, 2)
+    assert runs(pair) == times(1, 1)

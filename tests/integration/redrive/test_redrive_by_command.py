@@ -7,12 +7,34 @@ import signal
 import subprocess
 
 import pytest
-from project import wait_for
+from project import Project, wait_for
+from support.servers.databases import delete_all
 
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, redis_url):
+    """A project on Redis and SQLite with a worker, which soon sees what is left to it."""
+    directory, broker = tmp_path_factory.mktemp("commands"), f"{redis_url}/9"
+    project = Project(directory, broker, f"sqlite:///{directory}/store.sqlite3", backend=broker)
+    project.settings["imports"] = ["quick_looks"]
+    try:
+        with project.worker("-c", "2"):
+            yield project
+    finally:
+        project.close()
+
+
+@pytest.fixture
+def project(running):
+    """That project, with an empty store and no fix."""
+    yield running
+    running.fixed.unlink(missing_ok=True)
+    delete_all(running.dlq.store.database)
 
 
 @pytest.fixture
@@ -38,12 +60,11 @@ def operation_of(said):
 
 
 def test_a_canary_that_succeeds_is_followed_by_the_others(project, dead):
-    with project.worker("-c", "2"):
-        dead(8)
-        project.fixed.touch()
-        done = project.run(
-            "dlq", "redrive", "--all", "--yes", "--canary", "2", "--rate", "50/s", "--wait", "1m"
-        )
+    dead(8)
+    project.fixed.touch()
+    done = project.run(
+        "dlq", "redrive", "--all", "--yes", "--canary", "2", "--rate", "50/s", "--wait", "1m"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "waits for the canary" in done.stderr
     assert "Sent 8 of 8 dead letters: 8 succeeded." in done.stdout
@@ -51,9 +72,8 @@ def test_a_canary_that_succeeds_is_followed_by_the_others(project, dead):
 
 
 def test_a_canary_that_fails_ends_the_redrive(project, dead):
-    with project.worker("-c", "2"):
-        ids = dead(8)
-        done = project.run("dlq", "redrive", "--all", "--yes", "--canary", "1")
+    ids = dead(8)
+    done = project.run("dlq", "redrive", "--all", "--yes", "--canary", "1")
     assert done.returncode == 4, done.stdout + done.stderr
     assert "is aborted: the canary failed" in done.stderr
     assert "Sent 1 of 8 dead letters: 1 failed again." in done.stderr
@@ -61,80 +81,74 @@ def test_a_canary_that_fails_ends_the_redrive(project, dead):
     # Two processes ran them: the oldest failure need not be that of the first message.
     [canary] = [number for number in range(8) if project.letter(ids[number]).redrive_count]
     assert f"Failed again: {ids[canary]}: ValueError: bad currency {canary}" in done.stderr
-    acts = json.loads(project.run("dlq", "audit", "--format", "json").stdout)
+    acts = json.loads(project.invoke("audit", "--format", "json").stdout)
     assert [act["act"] for act in acts] == ["abort", "redrive"]
 
 
 def test_ctrl_c_pauses_and_resume_continues(project, dead):
-    with project.worker("-c", "2"):
-        ids = dead(6)
-        project.fixed.touch()
-        process = subprocess.Popen(
-            project.command("dlq", "redrive", "--all", "--yes", "--rate", "1/s", "--batch", "1"),
-            env=project.environment, cwd=project.directory, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        wait_for("the first to be sent", lambda: states(project)[State.DEAD] < 6)
-        process.send_signal(signal.SIGINT)
-        _stdout, stderr = process.communicate(timeout=60)
-        assert process.returncode == 130, stderr
-        assert "Interrupted." in stderr
-        assert states(project)[State.DEAD] > 0
-        ((paused),) = project.dlq.operations()
-        assert paused.state is OperationState.PAUSED
+    ids = dead(6)
+    project.fixed.touch()
+    process = subprocess.Popen(
+        project.command("dlq", "redrive", "--all", "--yes", "--rate", "1/s", "--batch", "1"),
+        env=project.environment, cwd=project.directory, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for("the first to be sent", lambda: states(project)[State.DEAD] < 6)
+    process.send_signal(signal.SIGINT)
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Interrupted." in stderr
+    assert states(project)[State.DEAD] > 0
+    ((paused),) = project.dlq.operations()
+    assert paused.state is OperationState.PAUSED
 
-        done = project.run("dlq", "operations", "resume", operation_of(stderr)[:4])
-        assert done.returncode == 0, done.stderr
-        wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 6)
+    done = project.run("dlq", "operations", "resume", operation_of(stderr)[:4])
+    assert done.returncode == 0, done.stderr
+    wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 6)
     assert {project.letter(task_id).redrive_count for task_id in ids} == {1}
 
 
 @pytest.mark.parametrize("checking", [(), ("--validate",)], ids=["unchecked", "validated"])
 def test_a_worker_runs_an_operation_that_is_left_to_it(project, dead, checking):
-    with project.worker("-c", "2"):
-        dead(3)
-        project.fixed.touch()
-        left = project.run("dlq", "redrive", "--all", "--yes", "--detach", *checking)
-        assert left.returncode == 0, left.stderr
-        operation = operation_of(left.stdout)
-        wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 3)
-        wait_for("the end", lambda: project.dlq.operation(operation).state is OperationState.DONE)
-    shown = json.loads(
-        project.run("dlq", "operations", "show", operation, "--format", "json").stdout
-    )
+    dead(3)
+    project.fixed.touch()
+    left = project.run("dlq", "redrive", "--all", "--yes", "--detach", *checking)
+    assert left.returncode == 0, left.stderr
+    operation = operation_of(left.stdout)
+    wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 3)
+    wait_for("the end", lambda: project.dlq.operation(operation).state is OperationState.DONE)
+    shown = json.loads(project.invoke("operations", "show", operation, "--format", "json").stdout)
     assert (shown["state"], shown["detached"], shown["succeeded"], shown["sendings"]) == (
         "done", True, 3, [],
     )  # fmt: skip
 
 
 def test_two_operators_send_each_letter_once(project, dead):
-    with project.worker("-c", "2"):
-        ids = dead(40)
-        project.fixed.touch()
-        both = [
-            subprocess.Popen(
-                project.command("dlq", "redrive", "--all", "--yes", "--batch", "5"),
-                env=project.environment, cwd=project.directory, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )
-            for _ in range(2)
-        ]  # fmt: skip
-        for process in both:
-            process.communicate(timeout=300)
-        wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 40)
+    ids = dead(40)
+    project.fixed.touch()
+    both = [
+        subprocess.Popen(
+            project.command("dlq", "redrive", "--all", "--yes", "--batch", "5"),
+            env=project.environment, cwd=project.directory, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in both:
+        process.communicate(timeout=300)
+    wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 40)
     assert {project.letter(task_id).redrive_count for task_id in ids} == {1}
 
 
 def test_changes_are_in_the_letters_history(project, dead):
-    with project.worker("-c", "1"):
-        (task_id,) = dead(1)
-        project.fixed.touch()
-        dry = project.run("dlq", "redrive", task_id, "--set", "args.0=7", "--dry-run")
-        assert "1 dead letter of 1 would be sent." in dry.stdout, dry.stderr
-        assert "- args[0] = 0\n  + args[0] = 7" in dry.stdout
-        done = project.run("dlq", "redrive", task_id, "--set", "args.0=7", "--wait", "1m")
-        assert done.returncode == 0, done.stderr
-    shown = json.loads(project.run("dlq", "show", task_id, "--format", "json").stdout)
+    (task_id,) = dead(1)
+    project.fixed.touch()
+    dry = project.run("dlq", "redrive", task_id, "--set", "args.0=7", "--dry-run")
+    assert "1 dead letter of 1 would be sent." in dry.stdout, dry.stderr
+    assert "- args[0] = 0\n  + args[0] = 7" in dry.stdout
+    done = project.run("dlq", "redrive", task_id, "--set", "args.0=7", "--wait", "1m")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(project.invoke("show", task_id, "--format", "json").stdout)
     assert shown["redrives"][0]["change"] == "- args[0] = 0\n+ args[0] = 7"
     assert shown["args"] == [0]
     assert project.app.AsyncResult(task_id).get(timeout=10) == 7

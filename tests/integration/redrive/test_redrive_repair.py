@@ -4,7 +4,9 @@ import json
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from project import wait_for
+from effects import sendable
+from project import Project, wait_for
+from support.servers.databases import delete_all
 
 from celery_dlq import Filter, Orders
 from celery_dlq.model.operation import OperationState, Repair
@@ -13,29 +15,50 @@ from celery_dlq.model.states import State
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, redis_url):
+    """A project on Redis and SQLite with a worker."""
+    directory, broker = tmp_path_factory.mktemp("repair"), f"{redis_url}/9"
+    project = Project(directory, broker, f"sqlite:///{directory}/store.sqlite3", backend=broker)
+    try:
+        with project.worker("-c", "1"):
+            yield project
+    finally:
+        project.close()
+
+
+@pytest.fixture
+def project(running):
+    """That project, with an empty store and no fix."""
+    yield running
+    running.fixed.unlink(missing_ok=True)
+    running.settings.clear()
+    delete_all(running.dlq.store.database)
+
+
+@pytest.fixture
+def own(make_project, redis_url):
+    """A project without a worker."""
+    return make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+
+
 @pytest.fixture
 def died(project):
-    """The id of a letter of a task that a worker ran with some arguments."""
+    """The id of a letter of a task that the worker ran with some arguments."""
 
     def died(name, *args, **kwargs):
         task_id = project.send(name, *args, **kwargs)
-        with project.worker("-c", "1"):
-            project.wait_for_letter(task_id)
+        project.wait_for_letter(task_id)
         return task_id
 
     return died
 
 
-@pytest.fixture
-def deploy(project):
-    """Gives the app of commands and workers these functions and settings, in addition to its own."""
-
-    def deploy(functions, **settings):
-        start = "import celery_dlq, proj\ndlq = celery_dlq.DeadLetterQueue.of(proj.app)\n"
-        project.directory.joinpath("fixes.py").write_text(start + functions)
-        project.settings.update(imports=["fixes"], **settings)
-
-    return deploy
+def deploy(project, functions, **settings):
+    """Give the app of the next commands and workers these functions and settings, in addition to its own."""
+    start = "import celery_dlq, proj\ndlq = celery_dlq.DeadLetterQueue.of(proj.app)\n"
+    project.directory.joinpath("fixes.py").write_text(start + functions)
+    project.settings.update(imports=["quick_looks", "fixes"], **settings)
 
 
 AS_NUMBERS = """
@@ -57,11 +80,10 @@ def redrive(project, **repair):
 
 
 def result_of(project, task_id):
-    with project.worker("-c", "1"):
-        project.wait_for_letter(task_id, State.RESOLVED)
-        result = project.app.AsyncResult(task_id)
-        wait_for("the result", result.successful)
-        return result.get(timeout=10)
+    project.wait_for_letter(task_id, State.RESOLVED)
+    result = project.app.AsyncResult(task_id)
+    wait_for("the result", result.successful)
+    return result.get(timeout=10)
 
 
 def sent_message(project):
@@ -81,52 +103,56 @@ def test_a_value_is_set_and_the_original_stays(project, died):
     assert sending.change == '- args[0] = "5"\n+ args[0] = 5'
 
 
-def test_a_repair_by_its_name_on_the_command_line(project, died, deploy):
+def test_a_repair_by_its_name_on_the_command_line(project, died):
     task_id = died("add", "5", more=2)
-    words = ("dlq", "redrive", task_id, "--repair", "as numbers", "--yes")
-    refused = project.run(*words)
-    assert (refused.returncode, refused.stdout) == (2, "")
+    words = ("redrive", task_id, "--repair", "as numbers", "--yes")
+    refused = project.invoke(*words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
     assert "'as numbers' is not a repair of this app; none exists." in refused.stderr
-    deploy(AS_NUMBERS)
-    tried = project.run(*words, "--dry-run")
+    deploy(project, AS_NUMBERS)
+    tried = project.run("dlq", *words, "--dry-run")
     assert "+ args[0] = 5" in tried.stdout
     assert project.letter(task_id).state is State.DEAD
-    assert project.run(*words).returncode == 0
+    assert project.run("dlq", *words).returncode == 0
     assert result_of(project, task_id) == 7
 
 
-def test_a_worker_looks_the_repair_up_and_pauses_if_it_does_not_know_it(project, died, deploy):
-    task_id = died("add", "5", more=2)
-    deploy(AS_NUMBERS)
-    words = ("dlq", "redrive", task_id, "--repair", "as numbers", "--yes", "--detach")
-    assert project.run(*words).returncode == 0
-    deploy("")
-    [made] = project.dlq.operations()
-    with project.worker("-c", "1"):
-        wait_for("the pause", lambda: project.dlq.operation(made.id).state is OperationState.PAUSED)
+def test_a_worker_looks_the_repair_up_and_pauses_if_it_does_not_know_it(own):
+    own.dlq.repair("as numbers")(lambda args, kwargs, headers: pytest.fail("a worker calls it"))
+    own.dlq.store.letters.save([one := sendable(own, "5", "proj.add")])
+    orders = Orders(repair=Repair(function="as numbers"))
+    made = own.dlq.redrive(Filter(queue=own.queue), who="tester", orders=orders, detach=True)
+    with own.worker("-c", "1"):
+        wait_for("the pause", lambda: own.dlq.operation(made.id).state is OperationState.PAUSED)
     said = "'as numbers' is not a repair of this app; none exists. Correct the name, or deploy"
-    assert said in project.dlq.operation(made.id).cause
-    deploy(AS_NUMBERS)
-    assert project.run("dlq", "operations", "resume", made.id, "--detach").returncode == 0
-    assert result_of(project, task_id) == 7
+    assert said in own.dlq.operation(made.id).cause
+    deploy(own, AS_NUMBERS)
+    own.dlq.resume(made.id, who="tester", detach=True)
+    with own.worker("-c", "1"):
+        assert result_of(own, one.task_id) == 5
 
 
-def test_an_upgrade_is_made_once_in_every_redrive(project, died, deploy):
+def test_an_upgrade_is_made_once_in_every_redrive(own):
     """The letter keeps its original, which stays one of the release of its first failure."""
-    task_id = died("terminal", 1)
-    deploy(ONE_MORE, dlq_release="1.5")
-    words = ("dlq", "redrive", task_id, "--yes", "--detach")
-    assert project.run(*words).returncode == 0
-    with project.worker("-c", "1"):
-        wait_for("its failure", lambda: project.letter(task_id).redrive_count == 1)
-        again = project.wait_for_letter(task_id)
-    assert (again.release, again.message_release) == ("1.5", "1.4.2")
-    assert again.message == "bad currency 2"
-    [sending] = project.dlq.store.sendings.of_letter(task_id)
-    assert sending.change == "- args[0] = 1\n+ args[0] = 2"
-    project.fixed.touch()
-    assert project.run(*words).returncode == 0
-    assert result_of(project, task_id) == 2
+    task_id = own.send("terminal", 1)
+    with own.worker("-c", "1"):
+        own.wait_for_letter(task_id)
+    deploy(own, ONE_MORE, dlq_release="1.5")
+
+    def leave_to_the_worker():
+        own.dlq.redrive(Filter(ids=(task_id,)), who="tester", detach=True)
+
+    with own.worker("-c", "1"):
+        leave_to_the_worker()
+        wait_for("its failure", lambda: own.letter(task_id).redrive_count == 1)
+        again = own.wait_for_letter(task_id)
+        assert (again.release, again.message_release) == ("1.5", "1.4.2")
+        assert again.message == "bad currency 2"
+        [sending] = own.dlq.store.sendings.of_letter(task_id)
+        assert sending.change == "- args[0] = 1\n+ args[0] = 2"
+        own.fixed.touch()
+        leave_to_the_worker()
+        assert result_of(own, task_id) == 2
 
 
 def test_an_edit_is_sent_by_every_redrive_after_it(project, died):
@@ -141,8 +167,7 @@ def test_an_edit_is_sent_by_every_redrive_after_it(project, died):
 def test_a_task_that_was_renamed(project):
     task_id = project.app.send_task("proj.was_called_so", (3,)).id
     project.sent.append(task_id)
-    with project.worker("-c", "1"):
-        project.wait_for_letter(task_id)
+    project.wait_for_letter(task_id)
     assert redrive(project).counts.skipped == 1
     assert redrive(project, to_task="proj.succeed").counts.out == 1
     assert result_of(project, task_id) == 3
@@ -152,20 +177,19 @@ def test_a_repair_that_fails_leaves_the_original_as_it_was(project, died):
     task_id = died("add", "5", more=2)
     before = project.letter(task_id)
     redrive(project, assignments=("args[0]=six",), to_task="proj.member", priority=9)
-    with project.worker("-c", "1"):
-        wait_for("its failure", lambda: project.letter(task_id).redrive_count == 1)
-        again = project.wait_for_letter(task_id)
+    wait_for("its failure", lambda: project.letter(task_id).redrive_count == 1)
+    again = project.wait_for_letter(task_id)
     assert again.task == "proj.member"
     assert (again.envelope, again.args) == (before.envelope, before.args)
     redrive(project, assignments=("args[0]=6",))
     assert result_of(project, task_id) == 8
 
 
-def test_an_eta_and_another_priority(project, died):
-    died("terminal", 1)
+def test_an_eta_and_another_priority(own):
+    own.dlq.store.letters.save([sendable(own, 1, "proj.terminal")])
     before = datetime.now(timezone.utc)
-    redrive(project, countdown_s=300.0, priority=9)
-    message = sent_message(project)
+    redrive(own, countdown_s=300.0, priority=9)
+    message = sent_message(own)
     eta = datetime.fromisoformat(message.headers["eta"])
     assert timedelta(seconds=300) <= eta - before < timedelta(seconds=360)
     assert message.properties["priority"] == 9
@@ -173,13 +197,11 @@ def test_an_eta_and_another_priority(project, died):
 
 def test_a_queue_that_is_not_there(make_project, rabbitmq_url):
     project = make_project(rabbitmq_url)
-    task_id = project.send("terminal", 1)
-    with project.worker("-c", "1"):
-        project.wait_for_letter(task_id)
+    project.dlq.store.letters.save([one := sendable(project, 1, "proj.terminal")])
     assert redrive(project, to_queue=f"{project.queue}-away").counts.skipped == 1
-    [sending] = project.dlq.store.sendings.of_letter(task_id)
+    [sending] = project.dlq.store.sendings.of_letter(one.task_id)
     assert f"queue {project.queue}-away does not exist" in sending.why
-    assert project.letter(task_id).state is State.DEAD
+    assert project.letter(one.task_id).state is State.DEAD
 
 
 def test_arguments_that_do_not_fit_any_more(project, died):
@@ -187,9 +209,9 @@ def test_arguments_that_do_not_fit_any_more(project, died):
     done = project.run("dlq", "redrive", task_id, "--yes")
     assert done.returncode != 0
     assert "do not fit proj.member any more: missing x;" in done.stdout + done.stderr
+    project.fixed.touch()
     done = project.run("dlq", "redrive", task_id, "--set", "kwargs.x=5", "--yes")
     assert done.returncode == 0, done.stderr
-    project.fixed.touch()
     assert result_of(project, task_id) == 5
 
 

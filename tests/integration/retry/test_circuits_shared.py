@@ -113,6 +113,7 @@ def test_with_both_limits_and_a_budget_each_message_runs_once_or_is_a_letter(
 
 
 def test_while_it_is_open_only_probes_call(pair):
+    pair.environ["PROJ_RECOVERY_S"] = "1.0"
     with pair.worker(*ONE), pair.worker(*ONE):
         numbers = send_until_open(pair, "calls")
         wait_for("both to know", lambda: pair.logged().count("circuit of proj.calls open") == 2)
@@ -173,7 +174,7 @@ def test_a_redriven_message_that_is_parked_resolves_its_letter(pair):
             "it to be closed", lambda: pair.logged().count("circuit of proj.calls_once closed")
         )
         pair.dlq.unpark(Filter(queue=pair.queue), who="tester")
-        pair.wait_for_letter(task_id, State.RESOLVED)
+        assert pair.wait_for_letter(task_id, State.RESOLVED).redrive_count == 1
 
 
 def test_a_worker_killed_before_it_acknowledged_what_it_parked_doubles_nothing(pair):

@@ -18,6 +18,8 @@ from celery_dlq.model.states import Reason, State
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
+#: Seconds: a retry that waits longer is parked; and the wait of a retry that is parked and soon due.
+PARK_AFTER_S, WAIT_S = 0.3, 0.5
 #: The options of a worker that takes none of the project's tasks.
 IDLE = ("-c", "1", "-Q", "dlq-test-idle")
 
@@ -30,8 +32,13 @@ def pair(request, make_project, urls_of):
 
 def parking_project(make_project, broker_url, store_url, **options):
     project = make_project(
-        broker_url, store_url, module="proj_parking", settings={"dlq_park_after": 1.0}, **options
+        broker_url,
+        store_url,
+        module="proj_parking",
+        settings={"dlq_park_after": 1.0},
+        **options,
     )
+    project.environ["PROJ_PARK_AFTER_S"] = str(PARK_AFTER_S)
     project.dlq.store.check_schema()
     with project.app.connection_for_write() as connection:
         connection.SimpleQueue(project.queue).clear()
@@ -88,7 +95,7 @@ def test_a_long_wait_is_parked_released_and_leaves_nothing(pair):
 
 
 def test_a_retry_that_fails_for_good_after_its_release_is_one_letter_with_its_history(pair):
-    task_id = pair.send("waits_late", 1, 1.5, 2, "badly")
+    task_id = pair.send("waits_late", 1, WAIT_S, 2, "badly")
     with pair.worker("-c", "1"):
         letter = pair.wait_for_letter(task_id)
     assert [(a.number, a.exception_type) for a in letter.attempts] == [
@@ -105,7 +112,7 @@ def test_a_retry_that_fails_for_good_after_its_release_is_one_letter_with_its_hi
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_redriven_task_that_waits_reports_under_its_redrive(pair, ends):
-    task_id = pair.send("waits_late", 1, 1.5, 2, "badly")
+    task_id = pair.send("waits_late", 1, WAIT_S, 2, "badly")
     with pair.worker("-c", "1"):
         pair.wait_for_letter(task_id)
     if ends == "well":
@@ -175,7 +182,7 @@ def test_with_the_store_away_the_retry_waits_in_the_spool(pair):
         pytest.skip("a file is not away")
     unreachable = make_url(pair.store_url).set(port=1).render_as_string(hide_password=False)
     away = {**pair.environ, "PROJ_STORE": unreachable}
-    pair.send("waits", 1, 1.5)
+    pair.send("waits", 1, WAIT_S)
     with_store = dict(pair.environ)
     pair.environ.update(away)
     with pair.worker("-c", "1"):
@@ -195,6 +202,7 @@ def test_a_visibility_timeout_shorter_than_the_wait_runs_nothing_twice(
     project = parking_project(make_project, f"{redis_url}/9", store_url)
     project.environ["PROJ_TRANSPORT"] = json.dumps({"visibility_timeout": 4})
     project.settings["dlq_park_after"] = 3_600.0
+    del project.environ["PROJ_PARK_AFTER_S"]
     with project.worker("-c", "2"):
         for number in range(5):
             project.send("waits_late", number, 9.0)

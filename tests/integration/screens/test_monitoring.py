@@ -8,7 +8,7 @@ from celery.events.state import State as Seen
 from project import wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
-from celery_dlq import Filter
+from celery_dlq import Filter, Reason
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -73,6 +73,7 @@ def test_a_task_that_the_hard_time_limit_ends_is_shown_as_a_dead_letter(project,
     with project.worker("-E", "-c", "1"):
         task_id = project.send("hangs")
         shown(seen, task_id, "DEAD-LETTERED")
+        assert project.wait_for_letter(task_id).reason is Reason.TIMEOUT
 
 
 def scraped(project):
