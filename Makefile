@@ -22,7 +22,7 @@ SEED ?= 1
 BEGAN := $(shell date +%s)
 
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
 # Hundreds of workers import the package, and each process of the tests imports all tests, which pytest compiles in its
 # own way. Both are compiled once, the tests while `lint` uses the other core, even if PYTHONDONTWRITEBYTECODE is set.

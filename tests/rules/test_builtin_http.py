@@ -206,7 +206,31 @@ def test_a_name_that_does_not_resolve(client, monkeypatch, code, expected):
         raise socket.gaierror(code, "says the resolver")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
+    if client is by_aiohttp:
+        # It prefers aiodns, which does not ask the system.
+        aiohttp = pytest.importorskip("aiohttp")
+        monkeypatch.setattr(aiohttp.connector, "DefaultResolver", aiohttp.ThreadedResolver)
     decision = judge(client, "http://nowhere.invalid/")
+    assert decision.verdict.value == expected
+    assert (decision.rule == "dns.lookup") or expected == "transient"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ARES_ENOTFOUND", "terminal"), ("ARES_ENODATA", "terminal"), ("ARES_ESERVFAIL", "transient"),
+        ("ARES_ETIMEOUT", "transient"), ("ARES_ECONNREFUSED", "transient"),
+    ],
+)  # fmt: skip
+def test_a_name_that_aiodns_does_not_resolve(monkeypatch, name, expected):
+    aiodns = pytest.importorskip("aiodns")
+    code = getattr(pytest.importorskip("pycares").errno, name)
+
+    def fail(*args, **kwargs):
+        raise aiodns.error.DNSError(code, "says c-ares")
+
+    monkeypatch.setattr(aiodns.DNSResolver, "getaddrinfo", fail)
+    decision = judge(by_aiohttp, "http://nowhere.invalid/")
     assert decision.verdict.value == expected
     assert (decision.rule == "dns.lookup") or expected == "transient"
 

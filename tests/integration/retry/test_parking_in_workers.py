@@ -32,11 +32,7 @@ def pair(request, make_project, urls_of):
 
 def parking_project(make_project, broker_url, store_url, **options):
     project = make_project(
-        broker_url,
-        store_url,
-        module="proj_parking",
-        settings={"dlq_park_after": 1.0},
-        **options,
+        broker_url, store_url, module="proj_parking", settings={"dlq_park_after": 1.0}, **options
     )
     project.environ["PROJ_PARK_AFTER_S"] = str(PARK_AFTER_S)
     project.dlq.store.check_schema()
@@ -81,6 +77,7 @@ def make_due(project) -> None:
 
 
 def test_a_long_wait_is_parked_released_and_leaves_nothing(pair):
+    del pair.environ["PROJ_PARK_AFTER_S"]  # the setting decides
     ids = [pair.send("waits", n, 3_600.0) for n in range(5)]
     with pair.worker("-c", "2"):
         wait_for("all to be parked", lambda: pair.parked() == 5)
