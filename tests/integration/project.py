@@ -21,6 +21,7 @@ from celery.bin.base import CLIContext
 from celery.utils.nodenames import gethostname
 from click.testing import CliRunner
 from queues import queue_settings, redis_options, transport_options
+from support.servers.databases import delete_all
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.cli import dlq
@@ -199,6 +200,12 @@ class Project:
         """What all its workers have logged until now."""
         return "".join(self.logs())
 
+    def begin_again(self, *files: str) -> None:
+        """Remove the letters, the fix, and files of its tasks, for the next test on the same worker."""
+        for name in ("fixed", *files):
+            self.fixed.with_name(name).unlink(missing_ok=True)
+        delete_all(self.dlq.store.database)
+
     def close(self) -> None:
         """Close what the test's own process has opened, and remove what it left on the servers."""
         if self.backend:
@@ -219,6 +226,20 @@ class Project:
                 channel.exchange_delete(self.queue)
         self.dlq.store.close()
         self.app.close()
+
+
+@contextlib.contextmanager
+def running(
+    directory: Path, broker: str, backend: str, processes: int = 2, **settings: object
+) -> Iterator[Project]:
+    """A project on SQLite, with a worker that the tests of a module share."""
+    store_url = f"sqlite:///{directory}/store.sqlite3"
+    project = Project(directory, broker, store_url, backend=backend, settings=settings)
+    try:
+        with project.worker("-c", str(processes)):
+            yield project
+    finally:
+        project.close()
 
 
 TASKS = (

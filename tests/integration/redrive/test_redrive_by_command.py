@@ -7,8 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from project import Project, wait_for
-from support.servers.databases import delete_all
+from project import running, wait_for
 
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
@@ -17,24 +16,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, redis_url):
-    """A project on Redis and SQLite with a worker, which soon sees what is left to it."""
-    directory, broker = tmp_path_factory.mktemp("commands"), f"{redis_url}/9"
-    project = Project(directory, broker, f"sqlite:///{directory}/store.sqlite3", backend=broker)
-    project.settings["imports"] = ["quick_looks"]
-    try:
-        with project.worker("-c", "2"):
-            yield project
-    finally:
-        project.close()
+def shared(tmp_path_factory, redis_url):
+    """A project with a worker, which soon sees what is left to it."""
+    directory, url = tmp_path_factory.mktemp("commands"), f"{redis_url}/9"
+    with running(directory, url, url, imports=["quick_looks"]) as project:
+        yield project
 
 
 @pytest.fixture
-def project(running):
+def project(shared):
     """That project, with an empty store and no fix."""
-    yield running
-    running.fixed.unlink(missing_ok=True)
-    delete_all(running.dlq.store.database)
+    yield shared
+    shared.begin_again()
 
 
 @pytest.fixture

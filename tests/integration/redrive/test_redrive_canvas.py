@@ -4,9 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 from celery import chain, chord, group, signature
-from project import Project, wait_for
+from project import running, wait_for
 from queues import redis_options
-from support.servers.databases import delete_all
 
 from celery_dlq import Filter
 from celery_dlq.model.operation import Orders
@@ -16,29 +15,21 @@ from celery_dlq.redrive.checks import Checks
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
-@contextmanager
-def running(directory, redis_url, backend):
-    """A project with a worker."""
-    store_url, faster = f"sqlite:///{directory}/store.sqlite3", {"result_chord_retry_interval": 0.2}
-    project = Project(directory, f"{redis_url}/9", store_url, backend=backend, settings=faster)
-    project.app.conf.update(faster)
-    try:
-        with project.worker("-c", "2"):
-            yield project
-    finally:
-        project.close()
+#: Chords are looked at more often.
+FASTER = {"result_chord_retry_interval": 0.2}
 
 
 @pytest.fixture(scope="module")
 def on_redis(tmp_path_factory, redis_url):
-    with running(tmp_path_factory.mktemp("redis"), redis_url, f"{redis_url}/9") as project:
+    directory, url = tmp_path_factory.mktemp("redis"), f"{redis_url}/9"
+    with running(directory, url, url, **FASTER) as project:
         yield project
 
 
 @pytest.fixture(scope="module")
 def on_database(tmp_path_factory, redis_url, own_postgres_url):
-    directory = tmp_path_factory.mktemp("database")
-    with running(directory, redis_url, f"db+{own_postgres_url}") as project:
+    directory, backend = tmp_path_factory.mktemp("database"), f"db+{own_postgres_url}"
+    with running(directory, f"{redis_url}/9", backend, **FASTER) as project:
         yield project
 
 
@@ -46,10 +37,9 @@ def on_database(tmp_path_factory, redis_url, own_postgres_url):
 def project(request):
     """A worker on one of the result backends, which has nothing to do, an empty store, and no fix."""
     project = request.getfixturevalue(f"on_{request.param}")
+    project.app.conf.update(FASTER)
     yield project
-    for name in ("fixed", "go", "told", "count-total"):
-        project.directory.joinpath(name).unlink(missing_ok=True)
-    delete_all(project.dlq.store.database)
+    project.begin_again("go", "told", "count-total")
 
 
 @contextmanager

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from effects import sendable
-from project import Project, wait_for
-from support.servers.databases import delete_all
+from project import running, wait_for
 
 from celery_dlq import Filter, Orders
 from celery_dlq.model.operation import OperationState, Repair
@@ -16,24 +15,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, redis_url):
-    """A project on Redis and SQLite with a worker."""
-    directory, broker = tmp_path_factory.mktemp("repair"), f"{redis_url}/9"
-    project = Project(directory, broker, f"sqlite:///{directory}/store.sqlite3", backend=broker)
-    try:
-        with project.worker("-c", "1"):
-            yield project
-    finally:
-        project.close()
+def shared(tmp_path_factory, redis_url):
+    """A project with a worker."""
+    directory, url = tmp_path_factory.mktemp("repair"), f"{redis_url}/9"
+    with running(directory, url, url, processes=1) as project:
+        yield project
 
 
 @pytest.fixture
-def project(running):
+def project(shared):
     """That project, with an empty store and no fix."""
-    yield running
-    running.fixed.unlink(missing_ok=True)
-    running.settings.clear()
-    delete_all(running.dlq.store.database)
+    yield shared
+    shared.settings.clear()
+    shared.begin_again()
 
 
 @pytest.fixture
