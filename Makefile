@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures package sbom clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures package sbom clean $(VENV)/.compiled
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -24,12 +24,15 @@ BEGAN := $(shell date +%s)
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
-# Hundreds of workers import the package, and each process of the tests imports all tests, which pytest compiles in its
-# own way. Both are compiled once, the tests while `lint` uses the other core, even if PYTHONDONTWRITEBYTECODE is set.
 test: $(VENV)/.dev services
-	$(BIN)/python -m compileall -q celery_dlq tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) lint && wait
+	$(MAKE) --jobs 2 lint $(VENV)/.compiled
 	CELERY_DLQ_GATE_BEGAN=$(BEGAN) PYTHONDONTWRITEBYTECODE= $(PYTEST) --hypothesis-profile quick
+
+# Hundreds of workers import the package, and each process of the tests imports all tests, which pytest compiles in its
+# own way. Both are compiled once, while `lint` uses the other core, even if PYTHONDONTWRITEBYTECODE is set.
+$(VENV)/.compiled: $(VENV)/.dev
+	$(BIN)/python -m compileall -q celery_dlq tests
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq >/dev/null
 
 # Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
 nightly: lint services
@@ -175,14 +178,16 @@ $(VENV)/.core: $(VENV)/bin/pip pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-# Three hundred packages take pip more than two minutes, and uv half a minute.
+# Three hundred packages take pip more than two minutes, and uv half a minute. uv does not read pip's settings, which may
+# name a mirror.
 UV := uv pip install --quiet --compile-bytecode
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/$(UV) --python $(BIN)/python -e '.[test,test-aws,libraries,lint]'
+	$(BIN)/$(UV) --python $(BIN)/python -e '.[test,test-aws,libraries,lint]' || \
+	    $(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,test-aws,libraries,lint]'
 	# It requires a Celery below 5.7, but works with 5.7.
-	$(BIN)/$(UV) --python $(BIN)/python --no-deps 'celery-batches>=0.11'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'celery-batches>=0.11'
 	touch $(VENV)/.core $@
 
 clean:

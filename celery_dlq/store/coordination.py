@@ -60,7 +60,10 @@ class Leases(StoreRole):
     @writes
     def give_up(self, connection: Connection, held: Lease) -> None:
         """End ``held``, so that the next holder may take it at once."""
-        ended = update(lease).where(_is_lease(held)).values(expires_at=clock.now(connection))
+        # Without the holder's name, the next one has another token, even if it has this name.
+        ended = (
+            update(lease).where(_is_lease(held)).values(holder="", expires_at=clock.now(connection))
+        )
         connection.execute(ended)
 
     @writes

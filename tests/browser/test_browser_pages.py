@@ -1,5 +1,5 @@
-"""One way through each kind of page in a real browser. The gate runs this file; the other files go into the
-details of each kind, by night.
+"""One way through the pages that people use most, in a real browser. The gate runs this file; the other files
+go through all pages and scripts, by night.
 
 Each reader is in a zone that is never UTC, and has the same name all year.
 """

@@ -14,8 +14,6 @@ from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.spool import encode
 
-pytestmark = pytest.mark.nightly
-
 DELIVERIES = 3
 UNSENT = Explanation(
     verdict=Verdict.TRANSIENT, rule="r", evidence="the retry could not be published: refused"

@@ -3,13 +3,10 @@
 from pathlib import Path
 from random import Random
 
-import pytest
 from chaos.harms import FULL_RUN_S, HARMS, schedule
 from chaos.kinds import KINDS
 
 from celery_dlq.model.states import Reason
-
-pytestmark = pytest.mark.nightly
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kill_test.md").read_text()
 

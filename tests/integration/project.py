@@ -201,7 +201,10 @@ class Project:
         return "".join(self.logs())
 
     def begin_again(self, *files: str) -> None:
-        """Remove the letters, the fix, and files of its tasks, for the next test on the same worker."""
+        """Remove the messages, the letters, the fix, and files of its tasks, for the next test on the same
+        worker."""
+        with self.app.connection_for_write() as connection:
+            connection.default_channel.queue_purge(self.queue)
         for name in ("fixed", *files):
             self.fixed.with_name(name).unlink(missing_ok=True)
         delete_all(self.dlq.store.database)

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.errors.verdicts import judge, raised
+from support.errors.verdicts import judge, raised, wait_for_first_try
 from support.servers.ports import free_port
 
 pytestmark = [
@@ -83,12 +83,6 @@ def test_answers_of_http_stores(client, status, verdict):
         assert judge(raised(client, port)) == (verdict, "http.status")
 
 
-def looked_at(client):
-    """Wait until the client of MongoDB has tried to connect: its error names what happened by then."""
-    while not all(one.error for one in client.topology_description.server_descriptions().values()):
-        time.sleep(0.005)
-
-
 def at_once(library):
     """The tries of a client by default, without the pauses of seconds between them."""
     return library.retry.Retry(library.backoff.NoBackoff(), 3)
@@ -101,7 +95,7 @@ def test_tls_to_a_server_that_speaks_none(status):
     with answering(status) as port:
         options = {"tls": True, "serverSelectionTimeoutMS": 100}
         with mongo.MongoClient("127.0.0.1", port, **options) as client:
-            looked_at(client)
+            wait_for_first_try(client)
             assert judge(raised(client.admin.command, "ping")) == ("terminal", "tls.protocol")
         with redis.Redis("127.0.0.1", port, ssl=True, retry=at_once(redis)) as client:
             assert judge(raised(client.ping)) == ("terminal", "tls.protocol")

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import socket
-import time
 
 import pytest
-from support.errors.verdicts import judge, raised
+from support.errors.verdicts import judge, raised, wait_for_first_try
 
 # Libraries whose modules warn when they are imported, or that leave a socket to the collector.
 pytestmark = [
@@ -61,15 +60,9 @@ def valkey_cluster(library, host, port):
     library.ValkeyCluster(host, port)
 
 
-def looked_at(client):
-    """Wait until the client of MongoDB has tried to connect: its error names what happened by then."""
-    while not all(one.error for one in client.topology_description.server_descriptions().values()):
-        time.sleep(0.005)
-
-
 def pymongo(library, host, port):
     with library.MongoClient(host, port, serverSelectionTimeoutMS=50) as client:
-        looked_at(client)
+        wait_for_first_try(client)
         client.admin.command("ping")
 
 

@@ -17,7 +17,7 @@ BUDGET_MIN = 15
 #: Kinds that the line names.
 _NAMED = 6
 
-#: Seconds of one process by kind of test: preparation, test and cleaning up.
+#: Seconds of one process by kind of test: set-up, call and teardown.
 _spent: Counter[str] = Counter()
 
 

@@ -64,7 +64,7 @@ _compiled: dict = {}
 @pytest.fixture(scope="module", autouse=True)
 def _compile_each_statement_once():
     """An engine compiles each statement at its first use, by its dialect. Nearly every test has an engine of
-    its own, and compiling was a third of the time. The other rings, which use servers, do without this."""
+    its own, and compiled for a third of its time. The other rings, which use servers, do without this."""
     shared = partial(create_engine, execution_options={"compiled_cache": _compiled})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dialect, "create_engine", shared)

@@ -1,6 +1,7 @@
 """A broker with several addresses is the same broker, whichever of them a connection has."""
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 from kombu import Connection
@@ -68,6 +69,13 @@ def test_every_address_is_tried_even_if_the_first_ones_hang(rabbitmq_url, listen
         assert reach(found, within_s=30).connected
     for node in dead:
         node.close()
+
+
+def test_each_address_has_its_time():
+    asked = {}
+    several = SimpleNamespace(alt=["a", "b", "c"], ensure_connection=asked.update)
+    reach(several, within_s=2.0)
+    assert (asked["timeout"], asked["max_retries"]) == (6.0, 3)
 
 
 def test_no_address_answers(no_pauses):

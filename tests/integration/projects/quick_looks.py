@@ -1,4 +1,4 @@
-"""Workers that import this look for operations that are left to them five times a second."""
+"""Workers that import this look five times a second for operations that are left to them."""
 
 from celery_dlq.upkeep import chores, periodic
 

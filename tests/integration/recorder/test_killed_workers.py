@@ -53,8 +53,7 @@ def project(request, make_project, urls_of):
 def test_a_task_that_had_begun_ends_or_has_a_letter(project, pool):
     chance = random.Random(f"{pool} {project.broker}")
     project.dlq.store.check_schema()
-    # Alone in its process, a task takes as long as four in the other pools.
-    send_noted(project, TASKS // 2 if pool == "solo" else TASKS, chance)
+    send_noted(project, TASKS, chance)
 
     kills = []
     for _ in range(KILLS):

@@ -56,7 +56,7 @@ def unsettled(project):
     """Messages that the broker has, with the worker or not."""
     with project.app.connection_for_read() as connection:
         channel = connection.default_channel
-        # In the order of its way: a message that moves meanwhile is not missed.
+        # A message moves from the queue to the worker: this order does not miss it.
         waiting = channel._size(project.queue)
         return waiting + channel.client.hlen(redis_options(project.queue)["unacked_key"])
 

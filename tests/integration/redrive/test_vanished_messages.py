@@ -30,7 +30,7 @@ LETTERS = int(os.environ.get("CELERY_DLQ_REDRIVEN_LETTERS", "600"))
 #: Seconds after which Redis gives unacknowledged messages back, in the kill test.
 VISIBLE_AFTER_S = 3
 #: Seconds after which a message has vanished, where Redis has none to give back.
-VANISHED_AFTER_S = 1
+VANISHED_AFTER_S = 5
 #: The longest body, in seconds, and the most runs of a worker before it is killed.
 BODY_S, RUNS = 0.02, max(2, LETTERS // KILLS)
 PATIENCE_S = 90.0 + LETTERS / 20

@@ -34,7 +34,6 @@ def left(tmp_path):
 
 
 def drill(project, *words):
-    project.module = "proj_drilled"
     done = project.run("-q", "dlq", "drill", "--format", "json", *words)
     return done, {one["scenario"]: one for one in json.loads(done.stdout or "[]")}
 

@@ -17,6 +17,12 @@ def test_a_lease_is_free_until_it_is_taken_and_when_it_is_given_up(store):
     assert store.leases.to_do("upkeep").lease_free_in_s == 0.0
 
 
+def test_a_lease_that_was_given_up_is_another_one_when_it_is_taken_again(store):
+    held = store.leases.take("one", holder="me", seconds=60)
+    store.leases.give_up(held)
+    assert store.leases.take("one", holder="me", seconds=60).token != held.token
+
+
 def test_a_lease_that_ended_stays_with_its_holder_unless_another_had_it(store):
     ended = store.leases.take("one", holder="me", seconds=-1)
     assert store.leases.take("one", holder="me", seconds=-1) == ended

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,14 @@ def raised(function: Callable[..., object], *args: object, **kwargs: object) -> 
     with pytest.raises(Exception) as caught:
         function(*args, **kwargs)
     return caught.value
+
+
+def wait_for_first_try(client: Any) -> None:
+    """Wait until a client of MongoDB has tried to connect: its error names what happened by then."""
+    deadline = time.monotonic() + 60.0
+    while not all(one.error for one in client.topology_description.server_descriptions().values()):
+        assert time.monotonic() < deadline, "the client of MongoDB does not try to connect"
+        time.sleep(0.005)
 
 
 def judge(exc: BaseException) -> tuple[str, str]:

@@ -66,7 +66,8 @@ def test_a_command_without_an_app_is_refused(tmp_path, empty_store, monkeypatch)
     assert found.returncode == 2
     assert "No app is given; write: celery -A <app> dlq" in found.stderr
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{empty_store}")
+    store = shutil.copy(empty_store, tmp_path / "letters.sqlite3")
+    monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{store}")
     assert celery_dlq("list", cwd=tmp_path).stdout == "No dead letters match.\n"
 
 

@@ -101,7 +101,7 @@ def worker(app):
 
 @functools.cache
 def deep(levels=200_000):
-    """With one for each test, the garbage collector would be busy."""
+    """Lists in lists. They are made once, because the garbage collector walks through each."""
     value = []
     for _ in range(levels):
         value = [value]
