@@ -41,6 +41,10 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
             # The worker starts even if the store is away, but not with a definition that can never run.
             check_definitions(worker.app, dlq.settings)
+        if dlq.handlers:
+            # The pool's processes use the store under the time limits of handlers. An import that a time
+            # limit cuts off would leave a process without SQLAlchemy for as long as it lives.
+            dlq.prepare_store()
         super().__init__(worker, **options)
 
     def start(self, worker: Any) -> None:
@@ -51,7 +55,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         dlq = worker.app.dead_letter_queue
         # Here and below, modules are imported neither in a thread, which would keep the event loop from the
         # first tasks; nor before the pool has forked, because each of its processes would soon have a copy of
-        # this memory.
+        # this memory, which only handlers need there.
         logger.info("dead letters go to %s", dlq.check_store_url())
         dlq.prepare_store()
         self._threads = (*_threads(worker),)

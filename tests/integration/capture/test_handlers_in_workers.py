@@ -126,6 +126,7 @@ def test_a_handler_whose_worker_is_killed_is_called_again(project):
         project.wait_for_letter(task_id, State.DISCARDED)
     [row] = handlings(project)
     assert (row.state, row.tries) == (HandlingState.DONE, 2)
+    assert set(said(project, "imported")) == {"True"}, "a time limit would cut the import off"
 
 
 @pytest.mark.parametrize("pair", ["redis-postgres", "rabbitmq-mysql"])

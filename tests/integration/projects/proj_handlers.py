@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 import time
 from itertools import count as numbers
 
 from billiard.exceptions import SoftTimeLimitExceeded
+from celery.signals import worker_process_init
 from proj import FIXED, app, count, say
 
 from celery_dlq import DeadLetterQueue, Discard, DLQTask, Filter, Leave, Redrive, Ticket
@@ -20,6 +22,11 @@ dispatcher.LOOK_S, dispatcher.SWEEP_S, dispatcher.AGAIN_S = 0.1, 0.2, 2.0
 dispatcher.HARD_S, calling.LOST_S, calling.AGAIN_S = 1.0, 3.0, 0.1
 
 dlq = DeadLetterQueue.of(app)
+
+
+@worker_process_init.connect
+def say_whether_the_store_is_imported(**_):
+    say("imported", str("celery_dlq.store.sql" in sys.modules))
 
 
 @app.task(base=DLQTask, name="proj.pays")

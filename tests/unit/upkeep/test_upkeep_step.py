@@ -160,6 +160,14 @@ def test_a_wrong_clock_is_logged_once(caplog):
     assert caplog.text.count("the clock of this machine is 600 seconds behind the database's") == 1
 
 
+@pytest.mark.parametrize("handlers", [{}, {"closes": object()}])
+def test_with_handlers_the_store_is_imported_before_the_pool_forks(handlers):
+    dlq, imported = queue(Store(None)), []
+    dlq.handlers, dlq.prepare_store = handlers, lambda: imported.append(1)
+    UpkeepStep(SimpleNamespace(app=SimpleNamespace(dead_letter_queue=dlq), hostname="w", steps=[]))
+    assert len(imported) == len(handlers)
+
+
 def test_the_step_imports_the_store_starts_its_threads_and_stops_them():
     store = Store(None)
     dlq, threads = queue(store), list[str]()
