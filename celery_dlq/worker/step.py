@@ -20,7 +20,7 @@ from celery_dlq.worker.broker_limits import not_covered
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
-from celery_dlq.worker.celery_quirks.pools import read_last_results, renew_locks_after_fork
+from celery_dlq.worker.celery_quirks.pools import keep_jobs, renew_locks_after_fork
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
@@ -120,7 +120,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._confirming = consumer.timer.call_repeatedly(
             CONFIRM_S, self._capture.flight_recorder.confirm
         )
-        read_last_results(consumer.pool)
+        keep_jobs(consumer.pool)
         if _forks(consumer.pool):
             if is_first:
                 _prefer_the_event_loop()

@@ -187,13 +187,14 @@ def send_noted(
     tasks: int,
     chance: random.Random,
     *,
+    first: int = 0,
     body_s: float = BODY_S,
     failures: float = 0.0,
 ) -> None:
-    """Send ``tasks`` messages. Their bodies take up to ``body_s`` seconds, and a share of ``failures``
-    fails."""
+    """Send ``tasks`` messages, numbered from ``first``. Their bodies take up to ``body_s`` seconds, and a
+    share of ``failures`` fails."""
     with project.app.pool.acquire(block=True) as connection, connection.Producer() as producer:
-        for number in range(tasks):
+        for number in range(first, first + tasks):
             project.app.send_task(
                 "proj.noted",
                 (number, chance.uniform(0, body_s), chance.random() < failures),

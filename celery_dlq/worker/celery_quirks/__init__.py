@@ -14,9 +14,10 @@ pools.forget_job           billiard 4.3, prefork     none                       
                                                                                   that it could not pickle
 pools.GreenShutdown        Celery 5.5 to 5.7, gevent celery/celery#6111, open     signal handlers no longer
                                                                                   run in gevent's hub
-pools.read_last_results    Celery 5.6.3 and 5.7,     celery/celery#10151 and      ``AsynPool.flush``
-                           billiard 4.3              celery/billiard#279          forgets no jobs of living
-                                                                                  processes
+pools.keep_jobs            Celery 5.5 to 5.7,        celery/celery#10151          ``AsynPool.flush``
+                           prefork                                                forgets no jobs of living
+                                                                                  processes, and writes
+                                                                                  them to their ends
 pools                      kombu 5.5 to 5.7, prefork none                         kombu's properties have
   .renew_locks_after_fork                                                         no locks, or renew them
                                                                                   after a fork
@@ -32,7 +33,7 @@ One more is outside this room, because it changes one of Celery's own tasks: ``k
 
 Each docstring names the lines that cause the behaviour, and the test that fails without the work-around. To
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of
-``catch_unreadable``, ``read_last_results``, ``renew_locks_after_fork`` and ``redis_take``, and
+``catch_unreadable``, ``keep_jobs``, ``renew_locks_after_fork`` and ``redis_take``, and
 ``worker/capture.py`` the guard ``GreenShutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call
 ``sendable``; ``worker/request/handover.py`` calls ``forget_job``. ``worker/request/closing.py`` and
 ``worker/foreign.py`` call ``delete_if_rejected``.

@@ -1,10 +1,9 @@
-"""Pools: prefork keeps jobs and loses results, and Celery's signal handlers fail where gevent runs them."""
+"""Pools: prefork keeps some jobs and forgets others, and gevent makes Celery's signal handlers fail."""
 
 from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import threading
 import time
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
-from billiard.pool import TERMINATE, WorkersJoined
 from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -21,12 +19,6 @@ logger: logging.Logger = get_logger(__name__)
 
 #: The properties whose locks are replaced in a forked process.
 _LOCKED: set[cached_property[Any]] = set()
-
-#: Milliseconds between two checks whether all processes of prefork have ended.
-LOOK_MS = 50
-
-#: More results than a process has.
-_ALL = 2**30
 
 #: The signals that ask a worker to shut down.
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -80,59 +72,49 @@ def forget_job(pool: Any, request: Any) -> None:
             job.discard()
 
 
-def read_last_results(pool: Any) -> None:
-    """Read the results of the processes of ``pool`` (a worker's) until the processes have ended. Otherwise a
-    warm shutdown of prefork takes half a minute with Celery 5.6.3 and 5.7. Does nothing on other pools.
+def keep_jobs(pool: Any) -> None:
+    """Let ``pool`` (a worker's) keep the jobs that its processes have, whether the bodies have begun or not.
+    Otherwise a warm shutdown of prefork gives messages back though their bodies end. Does nothing on other
+    pools.
 
-    A process of the pool that is asked to end waits until the worker's parent has counted all its results,
-    for 30 s at most: ``Worker._ensure_messages_consumed`` (billiard 4.3.2, pool.py, line 451;
-    celery/billiard#279). When its consumer closes, Celery forgets the jobs that it has handed to processes
-    and not yet seen begin: ``AsynPool.flush`` (celery 5.7.0, concurrency/asynpool.py, line 1090; since
-    celery/celery#10151). Then it reads results only as long as it remembers a job: ``while cache`` in
-    ``ResultHandler.on_stop_not_started`` (line 377). So the results of the other jobs are not read, and their
-    processes wait; they wait forever if a result does not fit into its pipe. A supervisor with less patience
-    kills the worker, and the tasks that run in it are lost unless they are acknowledged late. No issue
-    upstream names this, as of November 2026.
+    When its consumer closes, Celery forgets the jobs that were handed to a process and not seen to begin:
+    ``AsynPool.flush`` (celery 5.7.0, concurrency/asynpool.py, line 1090; since celery/celery#10151). The
+    process runs them all the same. The parent does not acknowledge them, so they run again. It does not read
+    their results either, and the process waits half a minute for that before it ends
+    (``Worker._ensure_messages_consumed``; billiard 4.3.2, pool.py, line 451).
 
-    Celery up to 5.6.2 forgets no job: all results have been read when this begins. It can be deleted when
-    ``flush`` leaves the jobs of living processes alone; ``tests/integration/capture/test_last_results.py``
-    fails without it.
+    A job that is only partly in its process's pipe is not written to its end when the pool is closed (line
+    1107; the same since Celery 5.5). The process waits for the rest for ever, and the worker waits for the
+    process. No issue upstream names either, as of November 2026.
+
+    It can be deleted when ``flush`` leaves the jobs of living processes alone, and writes them to their ends.
+    ``tests/integration/capture/test_warm_stops.py`` fails without it.
     """
-    handler: Any = getattr(getattr(pool, "_pool", None), "_result_handler", None)
+    jobs = getattr(pool, "_pool", None)
     # This function is called for each connection to the broker, but replaces the method once.
-    if hasattr(handler, "fileno_to_outq") and "on_stop_not_started" not in vars(handler):
-        handler.on_stop_not_started = partial(_stop, handler, handler.on_stop_not_started)
+    if hasattr(jobs, "outbound_buffer") and not isinstance(pool.flush, partial):
+        pool.flush = partial(_flush, jobs, pool.flush)
 
 
-def _stop(handler: Any, stop: Callable[[], object]) -> None:
-    """Called when the pool is joined: its processes have been told to end."""
-    stop()
+def _flush(pool: Any, flush: Callable[[], object]) -> None:
+    """Called when the consumer closes, because the worker shuts down or has lost its connection."""
     try:
-        _read_on(handler)
-    except WorkersJoined:
-        pass
+        for job in [*pool._cache.values()]:
+            if job._write_to is not None and job not in pool.outbound_buffer:
+                _keep(pool, job)
     except Exception:
-        # The worker still waits for its processes, only longer.
-        logger.exception("celery_dlq could not read the last results of the pool")
+        # The messages of jobs that Celery forgets now are delivered again.
+        logger.exception("celery_dlq could not keep the jobs that the pool's processes have")
+    flush()
 
 
-def _read_on(handler: Any) -> None:
-    """Read the results of all processes, so that none of them waits.
-
-    :raises WorkersJoined: all have ended.
-    """
-    for counter in handler.on_ready_counters.values():
-        # Before 4.3.2, billiard does not count the result of a forgotten job. The lock is not taken, because
-        # a process that was killed may hold it.
-        counter.get_obj().value = _ALL
-    closed: set[int] = set()
-    while handler._state != TERMINATE:
-        handler.join_exited_workers(shutdown=True)
-        poller = select.poll()
-        for fd in handler.fileno_to_outq.keys() - closed:
-            poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll(LOOK_MS):
-            handler._flush_outqueue(fd, closed.add, handler.fileno_to_outq, handler.on_state_change)
+def _keep(pool: Any, job: Any) -> None:
+    writer = getattr(job, "_writer", lambda: None)()
+    if writer is not None:
+        pool._flush_writer(job._write_to, writer)
+    # Celery keeps these. If the process ends without beginning the job, no other process gets it, because its
+    # message is delivered again.
+    job._accepted = True
 
 
 def is_green(pool: Any) -> bool:

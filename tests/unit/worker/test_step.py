@@ -36,7 +36,7 @@ def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
     frozen, monkeypatch, forks, times
 ):
     monkeypatch.setattr(step, "_join_channel", lambda _consumer: None)
-    monkeypatch.setattr(step, "read_last_results", lambda _pool: None)
+    monkeypatch.setattr(step, "keep_jobs", lambda _pool: None)
     capture = CaptureStep.__new__(CaptureStep)
     capture._confirming, capture._capture = None, MagicMock()
     consumer = SimpleNamespace(timer=MagicMock(), pool=SimpleNamespace(uses_semaphore=forks))
