@@ -5,7 +5,8 @@ because it is unknown whether the message was sent. So the store is asked about 
 of several copies. The message waits for the answer without a slot of the pool; messages that come together
 share one call.
 
-A message that the broker delivers again is the same copy, and may run again.
+A message that the broker delivers again is the same copy, and may run again. It does not if its run in this
+worker goes on after a lost connection, or has ended since: that run settles the new delivery.
 
 If the store does not answer for a minute, a message runs unchecked. Then its copy is reported as soon as the
 store answers, so that no other one is sent and accepted in its place. A message that is dropped on purpose is
@@ -27,12 +28,13 @@ from celery_dlq.model.headers import (
     COPY_HEADER,
     RELEASE_HEADER,
     attempt_number,
+    redrive_of,
     release_of,
     sending_of,
 )
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Guard, Onward
-from celery_dlq.worker.message import letter_id
+from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Copies(Guard):
         self._is_timed = False
         #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
+        #: The requests that ran when the last connection was lost, by id.
+        self._runs: dict[str, Any] = {}
         self._consumer: Any = None
         self._onward: Onward
 
@@ -99,6 +103,8 @@ class Copies(Guard):
     def admits(self, request: Any) -> bool:
         """Whether ``request`` is the only copy. If that is unknown, it waits for the store's answer."""
         headers = request._message.headers
+        if self._runs and came_back(request._message) and self._settles(request):
+            return False
         # All other messages pay for these two lookups only.
         if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
             return True
@@ -113,6 +119,28 @@ class Copies(Guard):
         """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
         back to the broker."""
         self._connection += 1
+        self._runs = {run.id: run for run in tuple(state.active_requests)}
+
+    def _settles(self, request: Any) -> bool:
+        """Whether the run of an earlier delivery of ``request`` settles this one, too."""
+        run = self._runs.get(request.id)
+        if run is None or _identity(run) != _identity(request):
+            return False
+        is_active, closing = run in state.active_requests, getattr(run, "_dlq_closing", None)
+        has_gone_back = not run.acknowledged or (closing is not None and not closing.is_safe)
+        if has_gone_back and not is_active:
+            return False
+        state.task_ready(request)
+        if is_active:
+            state.requests[run.id] = run
+        if run.acknowledged:
+            request.acknowledge()
+        else:
+            run._message, run._on_ack, run._on_reject = (
+                request._message, request._on_ack, request._on_reject,
+            )  # fmt: skip
+        logger.info("%s came back after a lost connection; it does not run again", request.id)
+        return True
 
     def asks(self, request: Any, run: Onward) -> bool:
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
@@ -180,6 +208,17 @@ class Copies(Guard):
             if not self._is_timed:
                 self._is_timed = True
                 self._consumer.timer.call_after(REPORT_PAUSE_S, self.start)
+
+
+def _identity(request: Any) -> tuple[object, ...]:
+    """What two deliveries of one message have in common. A retry and a redrive have the same id."""
+    message = request._message
+    return (
+        request.type,
+        redrive_of(message.headers),
+        attempt_number(request._request_dict),
+        message.body,
+    )
 
 
 def _drop(arrival: _Arrival) -> None:

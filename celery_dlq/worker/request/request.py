@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from billiard.einfo import ExceptionInfo
-from celery.exceptions import Ignore, InvalidTaskError, Reject, Terminated, TimeLimitExceeded
+from celery.exceptions import (
+    Ignore,
+    InvalidTaskError,
+    Reject,
+    Terminated,
+    TimeLimitExceeded,
+    WorkerLostError,
+)
 from celery.utils.functional import noop
 from celery.utils.log import get_logger
 from celery.worker.request import Request
@@ -132,6 +139,11 @@ class DLQRequest(Request):  # type: ignore[misc]
     ) -> None:
         """Called by the pool for every run that did not succeed."""
         exc, end = unwrap(exc_info), reported(exc_info)
+        was_ended = is_a(exc, (Terminated, WorkerLostError)) and not self.acknowledged
+        if was_ended and has_returned(self.worker_pid, self.id):
+            # The result was on its way.
+            self.on_success((False, None, 0.0))
+            return
         if is_a(exc, MemoryError):
             # From before_start or similar: the body's own never gets here. Celery's on_failure would raise
             # it again, and end the worker.

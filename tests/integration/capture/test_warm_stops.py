@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 from killed import (
     IS_PLAIN,
     POOLS,
     Notes,
+    letters_of,
     read_notes,
     send_noted,
     wait_for_all,
@@ -26,6 +29,7 @@ from killed import (
     worker_with_a_run,
 )
 from project import PATIENCE_S, Project, wait_for
+from proxy import Proxy
 
 STOPS = int(os.environ.get("CELERY_DLQ_WARM_STOPS", "3"))
 
@@ -46,6 +50,7 @@ class Account:
     notes: Notes
     stops: int
     sent: int
+    letters: set[int]
     #: Seconds.
     took: list[float]
 
@@ -55,7 +60,8 @@ class Account:
 
     @property
     def lost(self) -> list[int]:
-        return sorted(set(range(self.sent)) - self.notes.ended.keys())
+        """Tasks that have not ended, and have no letter."""
+        return sorted(set(range(self.sent)) - self.notes.ended.keys() - self.letters)
 
     @property
     def cut_off(self) -> int:
@@ -65,7 +71,7 @@ class Account:
     def __str__(self) -> str:
         return (
             f"{self.stops} stops, {self.sent} tasks: {len(self.ended_twice)} ended twice, "
-            f"{len(self.lost)} lost, {self.cut_off} runs cut off, "
+            f"{len(self.lost)} lost, {self.cut_off} runs cut off, {len(self.letters)} letters, "
             f"the slowest stop took {max(self.took):.1f} s"
         )
 
@@ -97,6 +103,46 @@ def test_no_task_that_has_ended_runs_again(project, pool, acknowledges_late):
         assert (account.ended_twice, account.lost, account.cut_off) == ([], [], 0)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("way", ["soft", "cold", "short_lived"])
+def test_no_task_that_has_ended_runs_again_whatever_ends_its_process(
+    project, pool, way, acknowledges_late
+):
+    number = signal.SIGTERM if way == "short_lived" else signal.SIGQUIT
+    if way == "cold":
+        project.settings["worker_soft_shutdown_timeout"] = 0.0
+    elif way == "short_lived":
+        project.settings["worker_max_tasks_per_child"] = 3
+    account = stop_again_and_again(project, *POOLS[pool], number=number)
+
+    broker, when = project.broker.partition(":")[0], "late" if acknowledges_late else "early"
+    print(f"\n{broker} {pool} {when} {way}{' plain' * IS_PLAIN}: {account}")
+    if not IS_PLAIN:
+        assert (account.ended_twice, account.lost) == ([], [])
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_task_that_runs_when_the_connection_is_lost_runs_once(project, pool, acknowledges_late):
+    """Also if it ends before the worker has a new connection. Solo notices only then that it was lost."""
+    address = urlsplit(project.broker)
+    proxy = Proxy(address.hostname, address.port)
+    through = address._replace(netloc=address.netloc.replace(str(address.port), str(proxy.port)))
+    project.environ["PROJ_BROKER"] = through.geturl()
+    try:
+        with project.worker(*POOLS[pool]):
+            for number, seconds in enumerate((0.1, 0.5, 1.5, 2.5)):
+                project.send("noted", number, seconds)
+            wait_for("all to begin", lambda: read_notes(project).runs == 4)
+            proxy.sever()
+            wait_for("all to end", lambda: len(read_notes(project).ended) == 4)
+            wait_for_all(project)
+    finally:
+        proxy.close()
+    notes = read_notes(project)
+    assert [len(times) for times in notes.began.values()] == [1] * 4
+
+
 @pytest.mark.parametrize("task", ["plain", "fails_long"])
 def test_a_task_that_was_just_handed_out_ends_once(make_project, redis_url, task):
     project = make_project(f"{redis_url}/9", module="proj_deaf")
@@ -121,7 +167,7 @@ def test_a_task_that_was_partly_handed_out_ends_once(make_project, redis_url):
     assert waiting(project) == 0
 
 
-def stop_again_and_again(project: Project, *options: str) -> Account:
+def stop_again_and_again(project: Project, *options: str, number: int = signal.SIGTERM) -> Account:
     """Stop a worker :data:`STOPS` times, and let a last one run what is left."""
     chance = random.Random(f"{options} {project.broker}")
     project.dlq.store.check_schema()
@@ -130,17 +176,18 @@ def stop_again_and_again(project: Project, *options: str) -> Account:
         send_noted(project, TASKS, chance, first=first)
         with worker_with_a_run(project, *options, kills=[]) as process:
             time.sleep(chance.uniform(0, LIFE_S))
-            took.append(_stop(process))
+            took.append(_stop(process, number))
     with worker(project, *options) as process:
         wait_for_all(project)
         took.append(_stop(process))
-    return Account(read_notes(project), STOPS, STOPS * TASKS, took)
+    letters = {int(letter.args[0]) for letter in letters_of(project)}
+    return Account(read_notes(project), STOPS, STOPS * TASKS, letters, took)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> float:
-    """How long it takes to stop, in seconds."""
+def _stop(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> float:
+    """How long it takes to stop after signal ``number``, in seconds."""
     began = time.monotonic()
-    process.terminate()
+    process.send_signal(number)
     process.wait(PATIENCE_S)
     assert process.returncode == 0
     return time.monotonic() - began

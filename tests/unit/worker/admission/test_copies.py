@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from celery.exceptions import Reject
 from celery.worker import state
 from support.factories import T0
-from support.workers.parent_requests import charging_app, held_desk, request_maker
+from support.workers.parent_requests import charging_app, einfo, held_desk, request_maker
 
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
 from celery_dlq.store.base import Drop
@@ -292,3 +293,64 @@ def test_an_error_of_ours_lets_it_run(arrive, desk, consumer, caplog, monkeypatc
     arrive(**redrive("c1"))
     assert len(consumer.ran) == 1
     assert "could not tell" in caplog.text
+
+
+class TestALostConnection:
+    @pytest.fixture
+    def run(self, arrive, app, copies):
+        """Whose task runs when the connection is lost."""
+        app.tasks["shop.charge"].acks_late = True
+        run = arrive()
+        state.task_accepted(run)
+        copies.stop()
+        return run
+
+    def test_a_run_that_goes_on_gets_the_new_delivery(self, arrive, consumer, run):
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run]
+        assert state.requests["4711"] is run
+        assert again not in state.reserved_requests
+        assert (run.done, again.done) == ([], [])
+        run.on_success((False, 1, 0.1))
+        assert (run.done, again.done) == ([], ["ack"])
+
+    def test_a_run_that_has_ended_is_not_repeated(self, arrive, consumer, run):
+        run.on_success((False, 1, 0.1))
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run]
+        assert again.done == ["ack"]
+        assert "4711" not in state.requests
+
+    def test_a_run_that_was_acknowledged_early_is_acknowledged_again(self, arrive, consumer, run):
+        run.acknowledge()
+        assert arrive(redelivered=True).done == ["ack"]
+        assert consumer.ran == [run]
+
+    def test_a_run_that_was_cancelled_is_repeated(self, arrive, consumer, run):
+        run._announce_cancelled(emit_retry=False)
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run, again]
+
+    def test_a_run_that_gave_its_message_back_is_repeated(self, arrive, consumer, desk, run):
+        desk.store = None  # which does not count this end
+        run.on_failure(einfo(Reject(requeue=True)))
+        desk.release()
+        assert run.done == ["reject True"]
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run, again]
+
+    @pytest.mark.parametrize(
+        "other",
+        [{}, {"redelivered": True, "retries": 1}, {"redelivered": True, REDRIVE_HEADER: 2}],
+        ids=["sent twice", "its retry", "a redrive"],
+    )
+    def test_another_message_with_its_id_runs(self, arrive, consumer, desk, run, other):
+        other = arrive(**other)
+        desk.release()
+        assert consumer.ran == [run, other]
+
+    def test_what_comes_back_otherwise_runs(self, arrive, consumer, run, copies):
+        state.task_ready(run)
+        copies.stop()
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run, again]

@@ -338,6 +338,20 @@ class TestShutdown:
         request._announce_cancelled()
         assert [record.redrive for record in desk.records] == [redrive] * outcomes
 
+    @pytest.mark.parametrize("exc", [Terminated(15), WorkerLostError("signal 9")])
+    def test_a_task_whose_body_has_returned_does_not_go_back(
+        self, make, desk, late, monkeypatch, exc
+    ):
+        """Its process was ended before its parent had its result."""
+        request = make()
+        request.worker_pid = 7
+        monkeypatch.setattr(
+            celery_dlq.worker.request.request, "has_returned", lambda *asked: asked == (7, "4711")
+        )
+        request._announce_cancelled(emit_retry=False)
+        request.on_failure(einfo(exc))
+        assert (request.done, desk.records) == (["ack"], [])
+
     def test_the_success_of_an_earlier_message_with_the_same_id_is_not_its_own(
         self, make, desk, app
     ):
