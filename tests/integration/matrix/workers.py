@@ -112,7 +112,7 @@ def _connections() -> Iterator[Mode]:
     title = "The connection to the broker breaks"
     again = {
         "plain": "Delivered again, so that it may run twice: by RabbitMQ, on Redis by the worker itself.",
-        "ours": "The same; no letter.",
+        "ours": "Delivered again; it does not run again in this worker, except on solo. No letter.",
     }
     yield _running(
         "connection_lost", title, "", done(), other_ends={"solo": done(runs=None)}, brokers=BROKERS,

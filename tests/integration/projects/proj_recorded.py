@@ -36,6 +36,15 @@ def noted(number, seconds, fails=False):
     note("ended", number)
 
 
+@app.task(base=DLQTask, name="proj.noted_until", ignore_result=True)
+def noted_until(number, name):
+    """Runs until there is a file of that name."""
+    note("began", number)
+    while not FIXED.with_name(name).exists():
+        time.sleep(0.02)
+    note("ended", number)
+
+
 if "PROJ_METRICS" in os.environ:
     from prometheus_client import start_http_server
 
