@@ -87,6 +87,8 @@ def keep_jobs(pool: Any) -> None:
     1107; the same since Celery 5.5). The process waits for the rest for ever, and the worker waits for the
     process. No issue upstream names either, as of November 2026.
 
+    Before 5.6.3, ``flush`` forgets all jobs when a connection is lost, so that no results of theirs are read.
+
     It can be deleted when ``flush`` leaves the jobs of living processes alone, and writes them to their ends.
     ``tests/integration/capture/test_warm_stops.py`` fails without it.
     """
@@ -98,23 +100,26 @@ def keep_jobs(pool: Any) -> None:
 
 def _flush(pool: Any, flush: Callable[[], object]) -> None:
     """Called when the consumer closes, because the worker shuts down or has lost its connection."""
-    try:
-        for job in [*pool._cache.values()]:
-            if job._write_to is not None and job not in pool.outbound_buffer:
-                _keep(pool, job)
-    except Exception:
-        # The messages of jobs that Celery forgets now are delivered again.
-        logger.exception("celery_dlq could not keep the jobs that the pool's processes have")
+    kept = {number: job for number, job in [*pool._cache.items()] if _is_kept(pool, job)}
     flush()
+    # Before 5.6.3, Celery forgets all jobs when a connection is lost.
+    pool._cache.update((number, job) for number, job in kept.items() if not job.ready())
 
 
-def _keep(pool: Any, job: Any) -> None:
-    writer = getattr(job, "_writer", lambda: None)()
-    if writer is not None:
-        pool._flush_writer(job._write_to, writer)
-    # Celery keeps these. If the process ends without beginning the job, no other process gets it, because its
-    # message is delivered again.
+def _is_kept(pool: Any, job: Any) -> bool:
+    """Whether a process has ``job``. If so, it gets the rest, and Celery keeps the job."""
+    try:
+        if job._write_to is None or job in pool.outbound_buffer:
+            return False
+        writer = getattr(job, "_writer", lambda: None)()
+        if writer is not None:
+            pool._flush_writer(job._write_to, writer)
+    except Exception:
+        logger.exception("celery_dlq could not keep a job that a process of the pool has")
+        return False
+    # If the process ends without beginning the job, no other one gets it: its message is delivered again.
     job._accepted = True
+    return True
 
 
 def is_green(pool: Any) -> bool:

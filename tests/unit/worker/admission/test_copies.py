@@ -327,7 +327,7 @@ class TestALostConnection:
         assert consumer.ran == [run]
 
     def test_a_run_that_was_cancelled_is_repeated(self, arrive, consumer, run):
-        run._announce_cancelled(emit_retry=False)
+        run._announce_cancelled()
         again = arrive(redelivered=True)
         assert consumer.ran == [run, again]
 

@@ -66,6 +66,13 @@ def test_the_jobs_that_processes_have_are_kept(pool):
     assert {handed._job, begun._job} <= pool._cache.keys()
 
 
+def test_a_job_that_ends_in_the_meantime_is_not_kept(pool):
+    job = pool.job(Process())
+    pool.maintain_pool = lambda: job._set(None, (True, 1))
+    pool.outer.flush()
+    assert job._job not in pool._cache
+
+
 def test_a_job_that_no_process_has_is_given_up(pool):
     new, given_up = pool.job(waits=True), pool.job(Process(), waits=True)
     pool.outer.flush()
@@ -97,12 +104,15 @@ def test_the_method_is_replaced_once(pool):
     assert pool.outer.flush is flush
 
 
-def test_an_error_does_not_keep_celery_from_closing(pool, caplog):
-    pool.job(Process())._writer = lambda: 1 / 0
+def test_an_error_keeps_neither_celery_nor_other_jobs(pool, caplog, monkeypatch):
+    monkeypatch.setattr(pool, "_flush_writer", None)
+    pool.job(Process())._writer = lambda: iter(())
+    other = pool.job(Process())
     pool.job(waits=True)
     pool.outer.flush()
     assert not pool.outbound_buffer
-    assert "could not keep the jobs" in caplog.text
+    assert other._job in pool._cache
+    assert "could not keep a job" in caplog.text
 
 
 @pytest.mark.parametrize("other", [None, SimpleNamespace(), SimpleNamespace(_pool=None)])

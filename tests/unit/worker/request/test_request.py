@@ -348,7 +348,7 @@ class TestShutdown:
         monkeypatch.setattr(
             celery_dlq.worker.request.request, "has_returned", lambda *asked: asked == (7, "4711")
         )
-        request._announce_cancelled(emit_retry=False)
+        request._announce_cancelled()
         request.on_failure(einfo(exc))
         assert (request.done, desk.records) == (["ack"], [])
 
