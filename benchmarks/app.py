@@ -29,7 +29,6 @@ if os.environ["BENCH_STORE"]:
         dlq_search_values=int(os.environ["BENCH_VALUES"]),
         dlq_recorder=bool(os.environ["BENCH_RECORDER"]),
         dlq_log_lines=int(os.environ["BENCH_LINES"]),
-        dlq_redis_atomic_take=bool(os.environ["BENCH_TAKE"]),
     )
 
 if os.environ["BENCH_VISIBILITY"]:

@@ -1,8 +1,10 @@
 """How often a killed worker loses a message that Redis has just given to it: workers with late
-acknowledgement are killed at random moments under load, and each message is searched for."""
+acknowledgement are killed at random moments under load, and each message is searched for. Then a last worker
+runs what is left, and messages are counted that Redis still takes for given to a killed one."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -11,8 +13,10 @@ import signal
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 from celery import Celery
@@ -22,6 +26,8 @@ from benchmarks.worker import wait
 
 #: Kills of each variant, and the longest life of a worker after its first task, in seconds.
 KILLS, LIFE_S = int(os.environ.get("BENCH_KILLS", "200")), 0.3
+#: Seconds that the last worker lives, at least.
+LAST_S = 15
 #: Messages that a worker finds at its start: more than it can run in its life.
 FULL = 3_000
 
@@ -33,18 +39,12 @@ _POOLS = {"prefork": ("--pool", "prefork", "-c", "2"), "solo": ("--pool", "solo"
 class _Variant:
     base: str
     pool: str
-    #: Whether ``dlq_redis_atomic_take`` is on.
-    is_atomic: bool = False
 
     def __str__(self) -> str:
-        return f"{self.base}{', atomic' if self.is_atomic else ''}, {self.pool}"
+        return f"{self.base}, {self.pool}"
 
 
-VARIANTS = [
-    _Variant(base, pool, is_atomic)
-    for pool in _POOLS
-    for base, is_atomic in (("Task", False), ("DLQTask", False), ("DLQTask", True))
-]
+VARIANTS = [_Variant(base, pool) for pool in _POOLS for base in ("Task", "DLQTask")]
 
 
 def run() -> dict[str, float]:
@@ -62,12 +62,20 @@ def _measure(variant: _Variant) -> float:
         notes.touch()
         for _ in range(KILLS):
             messages.fill()
-            _live_and_die(variant, url, notes)
+            with _worker(variant, url, notes):
+                time.sleep(random.uniform(0, LIFE_S))
+        with _worker(variant, url, notes):
+            time.sleep(LAST_S)
+            wait(lambda: not messages.waiting())
+            time.sleep(1)  # until the last tasks have ended
+            held = client.hlen("unacked")
         ran = set(notes.read_text().split())
         lost = messages.sent - ran - messages.kept()
         client.close()
     often = f"one in {KILLS / len(lost):.1f} kills" if lost else "none"
-    print(f"  {variant!s:28} {len(ran):8,} ran, {len(lost):4} lost: {often}", flush=True)
+    print(
+        f"  {variant!s:28} {len(ran):8,} ran, {len(lost):4} lost: {often}; {held} held", flush=True
+    )
     return len(lost) / KILLS
 
 
@@ -96,21 +104,27 @@ class _Messages:
 
     def kept(self) -> set[str]:
         """The ids of the messages that Redis has, in a list or as given to a worker."""
-        lists = [QUEUE, *(f"{QUEUE}\x06\x16{step}" for step in (3, 6, 9))]
-        waiting = [json.loads(item) for key in lists for item in self._client.lrange(key, 0, -1)]
         given = [json.loads(item)[0] for item in self._client.hvals("unacked")]
-        return {one["headers"]["id"] for one in waiting + given}
+        return {one["headers"]["id"] for one in map(json.loads, self.waiting())} | {
+            one["headers"]["id"] for one in given
+        }
+
+    def waiting(self) -> list[Any]:
+        """What is in the lists."""
+        lists = [QUEUE, *(f"{QUEUE}\x06\x16{step}" for step in (3, 6, 9))]
+        return [item for key in lists for item in self._client.lrange(key, 0, -1)]
 
 
-def _live_and_die(variant: _Variant, url: str, notes: Path) -> None:
-    """A worker that starts, works for a moment, and is killed with all its processes."""
+@contextlib.contextmanager
+def _worker(variant: _Variant, url: str, notes: Path) -> Iterator[None]:
+    """A worker that has begun to work, and is killed with all its processes at the end."""
     before = notes.stat().st_size
     pid = os.fork()
     if not pid:
         _become_worker(variant, url, notes)
     try:
         wait(lambda: notes.stat().st_size > before)
-        time.sleep(random.uniform(0, LIFE_S))
+        yield
     finally:
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -128,8 +142,7 @@ def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
         os.environ.update(
             BENCH_BROKER=url, BENCH_QUEUE=QUEUE, BENCH_LATE="1", BENCH_NOTES=str(notes),
             BENCH_STORE=f"sqlite:///{notes.parent}/store.sqlite3" if variant.base == "DLQTask" else "",
-            BENCH_TAKE="1" if variant.is_atomic else "",
-            BENCH_STREAK="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
+            BENCH_LINES="50", BENCH_STREAK="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
             BENCH_VALUES="24", BENCH_RECORDER="1",
         )  # fmt: skip
         app = importlib.import_module("benchmarks.app").app

@@ -33,7 +33,6 @@ class Way:
     recorder: bool = True
     visibility_s: int | None = None
     hash_seed: str = "random"
-    redis_atomic_take: bool = False
     search_values: int = 24
     log_lines: int = 50
     log_level: str = "CRITICAL"
@@ -46,8 +45,7 @@ def environment_of(way: Way, queue: str) -> dict[str, str]:
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
         "BENCH_STREAK": str(way.breaker_streak), "BENCH_BUDGET": json.dumps(way.retry_budget),
         "BENCH_BREAKER": str(way.breaker_failures), "BENCH_RECORDER": "1" if way.recorder else "",
-        "BENCH_VALUES": str(way.search_values), "BENCH_TAKE": "1" if way.redis_atomic_take else "",
-        "BENCH_LINES": str(way.log_lines),
+        "BENCH_VALUES": str(way.search_values), "BENCH_LINES": str(way.log_lines),
         "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,
     }  # fmt: skip
 

@@ -72,8 +72,9 @@ _NO_RECONNECT: _Remedy = (
     "broker_connection_retry is off, so the worker ended with its connection; set it to True",
 )
 _NOT_ATOMIC: _Remedy = (
-    lambda facts: facts.driver == "redis" and not facts.settings.redis_atomic_take,
-    "a worker that is killed loses the message that Redis is giving to it; set dlq_redis_atomic_take to True",
+    lambda facts: facts.driver == "redis",
+    "a worker that is killed can lose the message that Redis is giving to it; the doctor's line about taking "
+    "says whether Redis refuses to do that in one step, and why",
 )
 _FORGETS: _Remedy = (
     lambda facts: facts.driver in FORGETFUL,

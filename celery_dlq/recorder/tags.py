@@ -63,6 +63,8 @@ class Tags:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._directory, self._broker, self._now = directory, broker, now
+        #: A name of the process, which no other has.
+        self.process: str = directory.name
         self._longest, self._slot = longest, _slot(longest)
         self._maps: list[mmap.mmap] = []
         self._free: list[tuple[mmap.mmap, int]] = []

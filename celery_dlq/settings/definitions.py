@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,12 +93,6 @@ class Settings:
         False, BOOLEAN,
         "Whether each copy is brought to the disk before the message is acknowledged. Without this, copies "
         "survive the end of the worker, but not a crash of the machine.",
-    )
-    redis_atomic_take: bool = _setting(
-        False, BOOLEAN,
-        "Whether a worker takes a message from Redis, and notes there that it has it, in one step. Without "
-        "this, a worker that is killed between the two steps loses the message. Needs Redis 6.2 or newer; "
-        "does nothing on other brokers.",
     )
     restore_unacked: bool = _setting(
         True, BOOLEAN,
@@ -377,10 +372,19 @@ class ReadSettings:
         return self.settings
 
 
+#: Settings of earlier releases, and why they have no effect any more.
+ENDED = {
+    "redis_atomic_take": "workers take messages from Redis in one step wherever Redis allows it"
+}
+
+
 def read_settings(app: Any) -> ReadSettings:
     """The settings of a Celery app, as far as they are valid. Raises nothing."""
     names = allowed_values(Settings)
     given = given_settings(app.conf)
+    for name in ENDED.keys() & given.keys():
+        text = f"Setting {given.pop(name)!r} has no effect any more: {ENDED[name]}. Remove it."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
     unknown = [
         unknown_setting(name, key, names)
         for name, key in sorted(given.items())

@@ -1,7 +1,8 @@
 """Sends messages of redrives again that have vanished from the broker: find, look, take, publish.
 
-kombu takes a message off a Redis list, and records in a second step that a worker has it. If Redis or the
-worker is killed in between, both have forgotten the message, and no outcome of its redrive would come.
+Where Redis allows no script, kombu takes a message off a list, and records in a second step that a worker has
+it. If Redis or the worker is killed in between, or Redis loses data, both have forgotten the message, and no
+outcome of its redrive would come.
 
 If the process is killed between any two steps, at most one more copy is sent after another wait. No body runs
 under two copies, because the worker that gets a copy asks the store first.

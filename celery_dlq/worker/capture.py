@@ -16,6 +16,7 @@ from typing import Any
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import FlightRecorder, Uncovered
 from celery_dlq.recorder.owner import BEAT_S
+from celery_dlq.recorder.tags import Tags
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
@@ -182,17 +183,21 @@ class Capture:
             self._signs = _SignsOfLife(pause_s, self._beat, self._renew)
             self._signs.start()
 
-    def keep_unacknowledged(self, channel: Any) -> None:
+    def keep_unacknowledged(self, channel: Any) -> Tags | None:
         """Note the messages of a new ``channel`` that are not acknowledged, and keep other workers from
-        getting them while this one lives. Does nothing on brokers without a visibility timeout."""
+        getting them while this one lives. Does nothing on brokers without a visibility timeout.
+
+        :returns: the notes, if they can be made.
+        """
         self._unacknowledged = None
         settings, kind = self.app.settings, kind_of(channel)
         if not settings.restore_unacked or kind is None:
-            return
+            return None
         tags = None
         if settings.recorder:
             tags = self.flight_recorder.tags(kind.broker_of(channel), kind.longest)
         self._unacknowledged = kind(channel, tags, self.flight_recorder.acknowledged)
+        return tags
 
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker

@@ -21,7 +21,7 @@ from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
 from celery_dlq.worker.celery_quirks.pools import keep_jobs, renew_locks_after_fork
-from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
+from celery_dlq.worker.celery_quirks.redis_take import Taker, why_not
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
 from celery_dlq.worker.uncaptured import gaps
@@ -95,6 +95,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
             # the pool's processes would have a copy of some 10 MB.
             consumer.app.dead_letter_queue.check_store_url()
         self._confirming: Any = None
+        self._taker: Taker | None = None
         self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
         consumer.dlq = self._capture
         # Before the pool's processes are made.
@@ -113,7 +114,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def start(self, consumer: Any) -> None:
         """Called when the broker is connected."""
         self._capture.writer.start()
-        _join_channel(consumer)
+        self._taker = _join_channel(consumer, self._taker)
         self._capture.admission.start()
         self._capture.show_signs_of_life()
         is_first = self._confirming is None
@@ -158,22 +159,26 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         }
 
 
-def _join_channel(consumer: Any) -> None:
-    """Keep messages on Redis that kombu would lose, or give back too late or too early."""
+def _join_channel(consumer: Any, before: Taker | None) -> Taker | None:
+    """Keep messages on Redis that kombu would lose, or give back too late or too early.
+
+    :param before: what this function returned for the connection before this one.
+    """
     channel, app = consumer.task_consumer.channel, consumer.app
-    consumer.dlq.keep_unacknowledged(channel)
-    if not (app.dead_letter_queue.settings.redis_atomic_take and is_on_redis(channel)):
-        catch_unreadable(channel)
-        return
+    tags = consumer.dlq.keep_unacknowledged(channel)
+    if not is_on_redis(channel):
+        return None
     queue = next(iter(app.amqp.queues.consume_from), app.conf.task_default_queue)
     refused = why_not(channel, queue)
     if refused:
-        logger.error("a killed worker can lose a message that Redis gives to it: %s", refused)
+        logger.warning("a killed worker can lose a message that Redis gives to it: %s", refused)
         catch_unreadable(channel)
-        return
+        return None
+    taker = Taker(channel, tags, before)
     # In this order: unreadable items are looked for among those that were taken.
-    catch_unreadable(channel, take_in_one_step(channel))
+    catch_unreadable(channel, taker.noted)
     logger.info("takes messages from Redis in one step")
+    return taker
 
 
 def _check(app: Any) -> None:

@@ -58,7 +58,6 @@ app.conf.update(
     dlq_retry_base=0.1,
     dlq_retry_cap=1.0,
     dlq_park_after=PARK_AFTER_S,
-    dlq_redis_atomic_take=_OPTIONS is _SENTINEL,
     dlq_stall_after=20.0,
     dlq_auto_redrive=[
         AutoRedrive("heals", where=Filter(task="heals"), after_s=1.0, when=Timetable(every_s=5.0))

@@ -52,7 +52,6 @@ VALUES = {
     "search_values": ([0, 24, 1_000], [-1, 1_001, "all", 2.5, None]),
     "recorder_max_size": ([1 << 20, 1 << 30], [(1 << 20) - 1, "1 GB", None]),
     "recorder_sync": ([True, False], [1, "yes", None]),
-    "redis_atomic_take": ([True, False], [1, "yes", None]),
     "restore_unacked": ([True, False], [1, "yes", None]),
     "log_lines": ([0, 50, 1_000], [-1, 1_001, 5.0, True, "50", None]),
     "log_level": (["DEBUG", "INFO", "CRITICAL"], ["", "info", "TRACE", 20, None, ["INFO"]]),
@@ -181,6 +180,13 @@ def test_a_key_that_is_like_no_other_points_to_the_docs(app):
     app.conf.dlq_zzz = 7
     with pytest.raises(SettingsError, match="not a setting of celery_dlq"):
         Settings.from_app(app)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_setting_of_an_earlier_release_is_ignored_with_a_warning(app, value):
+    app.conf.dlq_redis_atomic_take = value
+    with pytest.warns(DeprecationWarning, match="'dlq_redis_atomic_take' has no effect any more"):
+        assert Settings.from_app(app) == Settings()
 
 
 def test_all_that_is_wrong_is_said_at_once_and_has_its_default(app):

@@ -25,6 +25,7 @@ from kombu.utils.json import dumps, loads
 from celery_dlq.addresses import broker_of
 from celery_dlq.recorder.tags import Noted, Tags
 from celery_dlq.worker.celery_quirks.brokers import is_on_redis
+from celery_dlq.worker.celery_quirks.redis_take import ASKED, taken_at
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged, Whereabouts
 
 #: Tags in one command, or in one transaction, during which Redis does nothing else.
@@ -109,11 +110,23 @@ class OnRedis(Unacknowledged):
     def give_back(channel: Any, noted: Iterable[Noted], process: str) -> Mapping[str, Whereabouts]:
         """Give messages back before all others in their queues, in their order, marked as redelivered."""
         # The queue's end is taken first.
-        last_first = iter(sorted(noted, key=lambda one: one.received_at, reverse=True))
+        every = _with_unread(channel, noted, process)
+        last_first = iter(sorted(every, key=lambda one: one.received_at, reverse=True))
         where: dict[str, Whereabouts] = {}
         while some := list(islice(last_first, _AT_ONCE)):
             where.update(_give_back(channel, some, process))
         return where
+
+
+def _with_unread(channel: Any, noted: Iterable[Noted], process: str) -> Iterator[Noted]:
+    """``noted``, with the message that the process had not read yet in the place of its question."""
+    for one in noted:
+        if one.tag.startswith(ASKED):
+            tag = taken_at(channel, process, float(one.tag.removeprefix(ASKED)))
+            if tag is not None:
+                yield one._replace(tag=tag)
+        else:
+            yield one
 
 
 def _give_back(

@@ -227,11 +227,9 @@ RAW_ITEMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("pool", POOLS)
-def test_items_of_a_redis_list_that_are_not_messages(pool, is_atomic, make_project, redis_url):
+def test_items_of_a_redis_list_that_are_not_messages(pool, make_project, redis_url):
     project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
-    project.settings["dlq_redis_atomic_take"] = is_atomic
     client = project.app.backend.client
     with project.worker(*POOLS[pool]) as worker:
         for raw in RAW_ITEMS.values():

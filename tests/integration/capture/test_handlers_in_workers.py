@@ -133,9 +133,6 @@ def test_a_handler_whose_worker_is_killed_is_called_again(project):
 def test_workers_that_are_killed_lose_no_letter_and_repeat_no_verdict(make, pair):
     """Each is killed with its children, whatever it was doing: choosing, sending, calling or ending."""
     project = make(pair)
-    # Otherwise, Redis may lose a message with the worker that it gives it to, and it is sent again only after
-    # five minutes.
-    project.settings["dlq_redis_atomic_take"] = pair.startswith("redis")
     ids = dead(project, "closes", 300)
     for share in (60, 150):
         with killed_worker(project):

@@ -1,17 +1,19 @@
 """Tasks that note that they have run, for workers that die when Redis has given them a message.
 
-``PROJ_DIES`` makes a worker kill its whole process group in that moment, before kombu notes the message.
+``PROJ_DIES`` makes a worker kill its whole process group in that moment, before it knows the message.
+``PROJ_REFUSED`` lets it take messages as kombu does, as if Redis refused another way.
 """
 
 import os
 import signal
 import time
 
-from kombu.transport.redis import QoS
+from kombu.transport.virtual import Transport
 from proj import FIXED, app
 from proj_recorded import note
 
 from celery_dlq import DLQTask
+from celery_dlq.worker import step
 
 
 def die(*_):
@@ -19,7 +21,9 @@ def die(*_):
 
 
 if os.environ.get("PROJ_DIES"):
-    QoS.append = die
+    Transport._deliver = die
+if os.environ.get("PROJ_REFUSED"):
+    step.why_not = lambda *_: "the test refuses it"
 
 
 @app.task(base=DLQTask, name="proj.ran", ignore_result=True)

@@ -1,4 +1,4 @@
-"""Workers that take a message from Redis and note it in one step, and the gap if they do not.
+"""Workers that take a message from Redis and note it in one step, and the gap if Redis refuses that.
 
 ``CELERY_DLQ_TAKE_KILLS`` sets how often workers are killed at random moments.
 """
@@ -39,13 +39,12 @@ def project(make_project, redis_url):
     return take_project(make_project, f"{redis_url}/9")
 
 
-def take_project(make_project, url: str, *, is_atomic: bool = True) -> Project:
+def take_project(make_project, url: str) -> Project:
     """A project with late acknowledgement, so that a message can vanish only before it is noted."""
     project = make_project(url, module="proj_take")
-    project.environ["PROJ_TRANSPORT"] = json.dumps({"visibility_timeout": 1})
-    project.settings.update(
-        dlq_redis_atomic_take=is_atomic, task_acks_late=True, dlq_max_deliveries=1_000
-    )
+    # Longer than any test waits, so that a message comes back only if it is given back.
+    project.environ["PROJ_TRANSPORT"] = json.dumps({"visibility_timeout": 3_600})
+    project.settings.update(task_acks_late=True, dlq_max_deliveries=1_000)
     project.dlq.store.check_schema()
     return project
 
@@ -104,15 +103,14 @@ def held(client: redis.Redis, project: Project) -> int:
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("is_atomic", [True, False])
 def test_a_worker_that_dies_before_it_has_noted_a_message(project, client, pool, is_atomic):
-    project.settings["dlq_redis_atomic_take"] = is_atomic
     send(project, 1)
-    with group_of(project, *POOLS[pool], PROJ_DIES="yes") as worker:
+    refused = {} if is_atomic else {"PROJ_REFUSED": "yes"}
+    with group_of(project, *POOLS[pool], PROJ_DIES="yes", **refused) as worker:
         wait_for("the worker to die", lambda: worker.poll() is not None)
     assert not client.exists(project.queue)
-    assert held(client, project) == int(is_atomic), "without the setting, it is lost"
+    assert held(client, project) == int(is_atomic), "if Redis refuses it, it is lost"
     if is_atomic:
-        # Without an event loop, as with gevent, kombu does not look for such messages while it waits.
-        with project.worker(*POOLS["solo"]):
+        with project.worker(*POOLS[pool]):
             wait_for("the message to come back", lambda: ran(project) == {0})
 
 

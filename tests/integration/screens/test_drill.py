@@ -62,7 +62,6 @@ def with_processes(project):
 @pytest.mark.nightly
 def test_every_scenario_ends_well_and_nothing_is_left(request, make_project, left, broker, store):
     project = make_project(request.getfixturevalue(broker), request.getfixturevalue(store))
-    project.settings["dlq_redis_atomic_take"] = broker == "redis_url"
     done, found = drill(project)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert {one["result"] for one in found.values() if one["sent"]} == {"ok"}, found

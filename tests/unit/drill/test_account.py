@@ -48,7 +48,7 @@ def test_messages_that_end_as_they_should_are_counted():
         ("kill-worker", LOST, facts(recorder=False), "dlq_recorder is off"),
         ("kill-worker", LOST, facts(restore_unacked=False), "dlq_restore_unacked is off"),
         ("kill-worker", LOST, facts("filesystem"), "this broker deletes a message"),
-        ("kill-worker", LOST, facts(), "dlq_redis_atomic_take"),
+        ("kill-worker", LOST, facts(), "the doctor's line about taking"),
         ("kill-worker", LOST, facts("amqp"), "no setting explains this"),
         ("poison", LOST, facts(restore_unacked=False), "dlq_restore_unacked is off"),
         ("time-limit", DONE, facts(pool="threads"), "the pool threads cannot end a task"),

@@ -16,19 +16,11 @@ def found(run):
 
 
 def test_other_brokers_get_no_line(app, found):
-    app.conf.dlq_redis_atomic_take = True
     assert found() == []
 
 
-def test_without_the_setting_messages_can_be_lost(app, found, redis_url):
+def test_messages_are_taken_in_one_step(app, found, redis_url):
     app.conf.broker_url = f"{redis_url}/9"
-    [(level, text)] = found()
-    assert level == "warning"
-    assert text.endswith("set dlq_redis_atomic_take to True")
-
-
-def test_with_it_they_are_not(app, found, redis_url):
-    app.conf.update(broker_url=f"{redis_url}/9", dlq_redis_atomic_take=True)
     assert found() == [("ok", "workers take messages from Redis, and note them, in one step")]
 
 
@@ -39,14 +31,19 @@ def test_a_user_who_may_not(app, found, redis_url, tmp_path):
         with redis.Redis.from_url(url) as client:
             client.acl_setuser("shop", enabled=True, nopass=True, keys=["*"], channels=["*"],
                                categories=["+@all"], commands=["-eval"])  # fmt: skip
-        app.conf.update(
-            broker_url=url.replace("redis://", "redis://shop:x@"), dlq_redis_atomic_take=True
-        )
+        app.conf.broker_url = url.replace("redis://", "redis://shop:x@")
         [(level, text)] = found()
-    assert level == "error"
-    assert "a user who may call BLMOVE, LINDEX, RPOP and EVAL" in text
+    assert level == "warning"
+    assert "a user who may call BLMOVE, LINDEX, RPOP, SET, EVAL and EVALSHA" in text
+
+
+def test_a_broker_without_acknowledgements(app, found, redis_url):
+    app.conf.broker_url = f"{redis_url}/9"
+    app.conf.broker_transport_options = {"ack_emulation": False}
+    [(level, text)] = found()
+    assert (level, "ack_emulation is off" in text) == ("warning", True)
 
 
 def test_a_broker_that_is_away_is_reported_by_its_own_check(app, found):
-    app.conf.update(broker_url="redis://127.0.0.1:1/0", dlq_redis_atomic_take=True)
+    app.conf.broker_url = "redis://127.0.0.1:1/0"
     assert found() == []

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import json
-import socket
 import time
 import uuid
 from queue import Empty
@@ -13,9 +12,12 @@ import redis
 from kombu import Connection, Consumer, Producer, Queue
 from support.servers.own_redis import own_redis
 
+from celery_dlq.recorder.tags import Tags, noted_in
 from celery_dlq.worker.celery_quirks import redis_take
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable
-from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
+from celery_dlq.worker.celery_quirks.redis_take import Taker, why_not
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 
 SEP = "\x06\x16"
 PATIENCE_S = 30
@@ -36,13 +38,23 @@ def client(url):
 
 
 class Broker:
-    """A connection of kombu's, and what was received on it."""
+    """A connection of kombu's, and what was received on it.
 
-    def __init__(self, url, queues=("q",), is_atomic=True, is_acked=True, **options):
+    :param notes: a directory for the notes about the messages that are with it.
+    """
+
+    def __init__(
+        self, url, queues=("q",), is_atomic=True, is_acked=True, notes=None, before=None, **options
+    ):
         self.connection = Connection(url, transport_options=options)
         self.channel = self.connection.channel()
+        self.broker, self.notes, tags = OnRedis.broker_of(self.channel), notes, None
+        if notes is not None:
+            tags = Tags(notes, self.broker)
+            OnRedis(self.channel, tags)
         if is_atomic:
-            catch_unreadable(self.channel, take_in_one_step(self.channel))
+            self.taker = Taker(self.channel, tags, before)
+            catch_unreadable(self.channel, self.taker.noted)
         self.got = []
         self._is_acked = is_acked
         self._producer = Producer(self.connection.channel())
@@ -72,6 +84,18 @@ class Broker:
         while len(self.got) < wanted:
             self.connection.drain_events(timeout=PATIENCE_S)
         return self.got[-count:]
+
+    def die(self):
+        """End as a killed process does: nothing is given back."""
+        self.channel.qos._on_collect.cancel()
+        self.channel.qos._delivered.clear()
+        self.channel._in_poll = None
+        self.connection.close()
+
+    def give_back(self, of):
+        """Give back what the broker ``of``, which is gone, had received; returns how it went."""
+        noted = noted_in(of.notes, of.broker)
+        return [*OnRedis.give_back(self.channel, noted, of.notes.name).values()]
 
     def ask(self):
         """Ask for a message, and leave the answer unread, as a worker that is killed now."""
@@ -132,21 +156,90 @@ def test_a_message_is_noted_before_the_worker_has_read_it(open_broker, client, i
     assert client.hlen("unacked") == client.zcard("unacked_index") == int(is_atomic)
 
 
-def test_the_note_is_the_one_that_kombu_makes(broker, client):
-    broker._is_acked = False
+def test_the_note_is_the_one_that_kombu_makes(open_broker, client):
+    broker, plain = open_broker(is_acked=False), open_broker(is_atomic=False)
     broker.send("hello", headers={"name": "Zoë", "big": 2**70, "ratio": 0.1})
-    broker.ask()
-    wait_until(lambda: client.hlen("unacked"))
-    first = client.hgetall("unacked")
     [message] = broker.receive(1)
+    first = client.hgetall("unacked")
+    [(tag, noted)] = client.zrange("unacked_index", 0, -1, withscores=True)
+    assert (tag, noted) == (message.delivery_tag, pytest.approx(time.time(), abs=60))
+    plain.channel.qos.append(message, message.delivery_tag)
     second = client.hgetall("unacked")
     assert first.keys() == second.keys() == {message.delivery_tag}
     ours, kombus = (json.loads(one[message.delivery_tag]) for one in (first, second))
     assert ours == kombus
-    [(tag, noted)] = client.zrange("unacked_index", 0, -1, withscores=True)
-    assert (tag, noted) == (message.delivery_tag, pytest.approx(time.time(), abs=60))
     message.ack()
-    assert not client.keys("*")
+    plain.channel.qos._delivered.clear()
+    assert {*client.keys("*")} <= {"_kombu.binding.q", *client.keys("celery_dlq.taken.*")}
+
+
+@pytest.mark.parametrize(("is_atomic", "trips"), [(False, 3), (True, 2)])
+def test_a_message_takes_two_round_trips_in_the_place_of_three(
+    open_broker, client, is_atomic, trips
+):
+    broker = open_broker(is_atomic=is_atomic)
+    broker.send("first")
+    broker.receive(1)
+    for number in range(20):
+        broker.send(number)
+    client.config_resetstat()
+    broker.receive(20)
+    found = client.info("commandstats")
+    names = "brpop", "eval", "evalsha", "exec"
+    assert sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names) == 20 * trips
+
+
+# -- the end of a worker ---------------------------------------------------------------------------
+
+
+def test_a_message_that_a_killed_worker_had_not_read_comes_back(open_broker, client, tmp_path):
+    dead, other = open_broker(notes=tmp_path, is_acked=False), open_broker()
+    for body in ("first", "second"):
+        dead.send(body)
+    dead.receive(1)
+    dead.ask()
+    wait_until(lambda: client.hlen("unacked") == 2)
+    dead.die()
+    assert other.give_back(dead) == [Whereabouts.GIVEN_BACK] * 2
+    other.receive(2)
+    assert other.bodies == ["first", "second"]
+    assert other.got[1].headers["redelivered"] is True
+    assert not client.hlen("unacked")
+    assert client.ttl(f"celery_dlq.taken.{tmp_path.name}") > 0
+
+
+def test_a_worker_that_waits_has_nothing_to_give_back(open_broker, tmp_path, patient):
+    dead, other = open_broker(notes=tmp_path), open_broker()
+    dead.send("hello")
+    dead.receive(1)
+    dead.ask()
+    assert len(noted_in(tmp_path, dead.broker)) == 1, "it asks"
+    dead.die()
+    assert other.give_back(dead) == []
+
+
+def test_what_it_had_returned_before_stays_with_the_worker_that_has_it(
+    open_broker, client, tmp_path, patient
+):
+    dead, other = open_broker(notes=tmp_path, is_acked=False), open_broker(is_acked=False)
+    dead.send("hello")
+    [message] = dead.receive(1)
+    message.requeue()
+    other.receive(1)
+    dead.ask()
+    dead.die()
+    assert other.give_back(dead) == []
+    assert client.hkeys("unacked") == [message.delivery_tag]
+
+
+def test_no_note_is_left_by_a_worker_that_ends(open_broker, tmp_path):
+    broker = open_broker(notes=tmp_path)
+    broker.send("hello")
+    broker.receive(1)
+    broker.ask()
+    broker._consumer.cancel()
+    broker.channel.close()
+    assert noted_in(tmp_path, broker.broker) == []
 
 
 def test_kombu_gives_it_back(open_broker, client):
@@ -234,7 +327,7 @@ def test_one_step_of_priorities(open_broker, client, patient):
         broker.send(number)
     broker.receive(3)
     assert broker.bodies == [0, 1, 2]
-    assert not client.keys("*")
+    assert not client.exists("q", "unacked", "unacked_index")
 
 
 def test_a_message_left_by_a_wait_is_read_by_any_worker(open_broker, client):
@@ -284,15 +377,47 @@ def test_a_connection_that_breaks_in_a_wait_loses_nothing(open_broker, client, p
 
 
 def test_a_connection_that_breaks_after_the_answer_loses_nothing(open_broker, client):
+    """The channel's next one gives the message back."""
     broker = open_broker()
     broker.send("hello")
     broker.ask()
     wait_until(lambda: client.hlen("unacked"))
-    broker.channel.client.connection._sock.shutdown(socket.SHUT_RDWR)
-    broker.channel.client.connection._sock.close()
+    broker.channel.client.connection.disconnect()
+    broker.receive(1)
+    assert broker.bodies == ["hello"]
+    assert not client.hlen("unacked")
+
+
+def test_the_next_channel_gives_back_what_the_last_one_had_not_read(open_broker, client):
+    broker = open_broker()
+    broker.send("hello")
+    broker.ask()
+    wait_until(lambda: client.hlen("unacked"))
+    broker.channel.client.connection.disconnect()
+    following = open_broker(before=broker.taker)
+    following.receive(1)
+    assert following.bodies == ["hello"]
+    assert not client.hlen("unacked")
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_an_answer_that_is_read_late(open_broker, client, is_elsewhere):
+    """Meanwhile, the visibility timeout may have given the message to another worker."""
+    broker, other = open_broker(visibility_timeout=0.001), open_broker(is_acked=False)
+    broker.send("hello")
+    broker.ask()
+    wait_until(lambda: client.hlen("unacked"))
     [tag] = client.hkeys("unacked")
-    open_broker().channel.qos.restore_by_tag(tag)
-    assert client.llen("q") == 1
+    client.persist(f"celery_dlq.taken.{broker.taker._process}")
+    if is_elsewhere:
+        other.channel.qos.restore_by_tag(tag)
+        other.receive(1)
+        with pytest.raises(Empty):
+            broker.channel._brpop_read()
+        assert client.hkeys("unacked") == [tag]
+    else:
+        broker.receive(1)
+    assert len(broker.got) == int(not is_elsewhere)
 
 
 def _blocked(client):
@@ -390,7 +515,7 @@ def test_a_server_that_allows_it(broker, client):
     assert set(client.keys("*")) <= {"q", "_kombu.binding.q"}
 
 
-@pytest.mark.parametrize("command", ["blmove", "lindex", "rpop", "eval"])
+@pytest.mark.parametrize("command", ["blmove", "lindex", "rpop", "set", "eval", "evalsha"])
 def test_a_user_who_may_not(url, client, command):
     name = uuid.uuid4().hex
     client.acl_setuser(name, enabled=True, nopass=True, keys=["*"], channels=["*"],
