@@ -526,6 +526,14 @@ def test_a_user_who_may_not(url, client, command):
     assert "Redis 6.2 or newer" in why
 
 
+def test_a_user_who_may_use_only_the_keys_of_kombu(url, client):
+    name = uuid.uuid4().hex
+    client.acl_setuser(name, enabled=True, nopass=True, keys=["q*", "unacked*", "_kombu*"],
+                       channels=["*"], categories=["+@all"])  # fmt: skip
+    with Connection(url.replace("redis://", f"redis://{name}:x@")) as connection:
+        assert "use keys that begin with celery_dlq" in why_not(connection.channel(), "q")
+
+
 def test_without_acknowledgements_there_is_nothing_to_note(open_broker):
     broker = open_broker(ack_emulation=False, is_atomic=False)
     assert "ack_emulation is off" in why_not(broker.channel, "q")
