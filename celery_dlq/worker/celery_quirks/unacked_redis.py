@@ -15,10 +15,12 @@ It can be deleted when kombu gives messages of killed workers back, and renews t
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from celery.utils.log import get_logger
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
@@ -27,6 +29,8 @@ from celery_dlq.recorder.tags import Noted, Tags
 from celery_dlq.worker.celery_quirks.brokers import is_on_redis
 from celery_dlq.worker.celery_quirks.redis_take import ASKED, taken_at
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged, Whereabouts
+
+logger: logging.Logger = get_logger(__name__)
 
 #: Tags in one command, or in one transaction, during which Redis does nothing else.
 _AT_ONCE = 500
@@ -39,16 +43,21 @@ _REMEMBERED_S = 86_400
 #: back; lists. ARGV: the tag; the note that was read; the message for the lists; the latest score of a
 #: message that no other worker has received since; how long the set is kept.
 #:
-#: The lists come first: if Redis refuses to write because its memory is full, nothing has changed.
+#: Redis does not undo what a script did before an error. So each command is called first where it changes
+#: nothing that counts: Redis refuses some if its memory is full, or for the rights of its user.
 GIVE_BACK = """
 if redis.call('SISMEMBER', KEYS[3], ARGV[1]) == 1 then return 1 end
 local noted = redis.call('HGET', KEYS[1], ARGV[1])
 if not noted then return 0 end
 local score = redis.call('ZSCORE', KEYS[2], ARGV[1])
 if noted ~= ARGV[2] or #KEYS == 3 or (score and tonumber(score) > tonumber(ARGV[4])) then return 2 end
+redis.call('SADD', KEYS[3], KEYS[3])
+redis.call('EXPIRE', KEYS[3], ARGV[5])
+redis.call('HDEL', KEYS[1], KEYS[3])
+redis.call('ZREM', KEYS[2], KEYS[3])
+for number = 4, #KEYS do redis.call('LLEN', KEYS[number]) end
 for number = 4, #KEYS do redis.call('RPUSH', KEYS[number], ARGV[3]) end
 redis.call('SADD', KEYS[3], ARGV[1])
-redis.call('EXPIRE', KEYS[3], ARGV[5])
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 return 1
@@ -139,7 +148,7 @@ def _give_back(
         found = pipe.execute()
         # In one transaction: a worker that waits for messages would take the last one first.
         for one, note in zip(noted, found, strict=True):
-            message, lists = ("", []) if note is None else _as_redelivered(channel, note)
+            message, lists = ("", []) if note is None else _as_redelivered(channel, one.tag, note)
             keys = (
                 qos.unacked_key,
                 qos.unacked_index_key,
@@ -152,16 +161,32 @@ def _give_back(
                 "EVAL", GIVE_BACK, len(keys), *(prefix + key for key in keys),
                 one.tag, note or "", message, latest, _REMEMBERED_S,
             )  # fmt: skip
-        answers = pipe.execute()
-    return ((one.tag, Whereabouts(answer)) for one, answer in zip(noted, answers, strict=True))
+        answers = pipe.execute(raise_on_error=False)
+    refused = [answer for answer in answers if isinstance(answer, Exception)]
+    if len(refused) == len(noted):
+        raise refused[0]
+    for one, answer in zip(noted, answers, strict=True):
+        if isinstance(answer, Exception):
+            logger.error(_STAYS, one.tag, type(answer).__name__, answer)
+            answer = Whereabouts.ELSEWHERE
+        yield one.tag, Whereabouts(answer)
 
 
-def _as_redelivered(channel: Any, found: bytes) -> tuple[str, list[str]]:
-    """The message as kombu would give it back, and its lists; none if it has no queue any more."""
-    payload, exchange, routing_key = loads(bytes_to_str(found))
-    payload["headers"]["redelivered"] = True
-    payload["properties"]["delivery_info"]["redelivered"] = True
-    priority = channel._get_message_priority(payload, reverse=False)
-    queues = channel._lookup(exchange, routing_key)
-    lists = [channel._q_for_pri(one, priority) for one in queues if one != channel.deadletter_queue]
-    return dumps(payload), lists
+_STAYS = "message %s of a killed worker waits for the visibility timeout: it cannot be given back (%s: %s)"
+
+
+def _as_redelivered(channel: Any, tag: str, found: bytes) -> tuple[str, list[str]]:
+    """The message as kombu would give it back, and its lists; none if it has no queue any more, or if it
+    cannot be read. Another program may have written it."""
+    try:
+        payload, exchange, routing_key = loads(bytes_to_str(found))
+        for marked in (payload.get("headers"), payload["properties"].get("delivery_info")):
+            if isinstance(marked, dict):
+                marked["redelivered"] = True
+        priority = channel._get_message_priority(payload, reverse=False)
+        queues = channel._lookup(exchange, routing_key)
+        dead = channel.deadletter_queue
+        return dumps(payload), [channel._q_for_pri(one, priority) for one in queues if one != dead]
+    except Exception as error:  # noqa: BLE001 - what another program wrote raises anything
+        logger.error(_STAYS, tag, type(error).__name__, error)  # noqa: TRY400 - the line says why
+        return "", []

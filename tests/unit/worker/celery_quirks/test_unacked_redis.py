@@ -249,6 +249,66 @@ def test_a_full_redis_changes_nothing(url, client, make):
     assert other.give_back(worker) == [GIVEN_BACK]
 
 
+@pytest.mark.parametrize("command", ["expire", "hdel", "zrem", "rpush", "sadd"])
+def test_a_user_without_the_right_to_a_command_changes_nothing(url, client, make, command):
+    client.acl_setuser(
+        "shop", enabled=True, nopass=True, keys=["*"], channels=["*"],
+        commands=["+@all", f"-{command}"], reset=True,
+    )  # fmt: skip
+    worker, other = make(), make(url=url.replace("://", "://shop:no@"))
+    send(url, *"abc")
+    worker.receive(3)
+    with pytest.raises(redis.exceptions.ResponseError):
+        other.give_back(worker)
+    assert (client.hlen("unacked"), client.zcard("unacked_index"), client.llen("q")) == (3, 3, 0)
+    client.acl_setuser("shop", commands=["+@all"])
+    assert other.give_back(worker) == [GIVEN_BACK] * 3
+    assert (client.hlen("unacked"), client.llen("q")) == (0, 3)
+
+
+@pytest.mark.parametrize("headers", [{}, {"headers": None}, {"headers": {"redelivered": None}}])
+def test_a_message_of_another_program_comes_back_with_the_others(url, client, make, headers):
+    worker, other = make(), make()
+    send(url, "a")
+    info = {"exchange": "", "routing_key": "q"}
+    properties = {"delivery_tag": "t", "delivery_info": info}
+    client.lpush("q", json.dumps({"body": "odd", "properties": properties, **headers}))
+    send(url, "b")
+    worker.receive(3)
+    assert other.give_back(worker) == [GIVEN_BACK] * 3
+    assert (client.hlen("unacked"), client.llen("q")) == (0, 3)
+    other.receive(3)
+    assert all(message.delivery_info["redelivered"] for message in other.got)
+
+
+@pytest.mark.parametrize("note", ["no JSON", "[]", '["", "", "q"]', '[{"properties": 7}, "", "q"]'])
+def test_a_note_that_cannot_be_read_is_named_and_the_others_come_back(
+    url, client, make, caplog, note
+):
+    worker, other = make(), make()
+    send(url, *"abc")
+    worker.receive(3)
+    odd = worker.got[1].delivery_tag
+    client.hset("unacked", odd, note)
+    assert other.give_back(worker) == [GIVEN_BACK, ELSEWHERE, GIVEN_BACK]
+    assert client.hkeys("unacked") == [odd]
+    assert f"message {odd} of a killed worker waits for the visibility timeout" in caplog.text
+
+
+def test_one_that_redis_refuses_is_named_and_the_others_come_back(url, client, make, caplog):
+    topic = Exchange("events", type="topic")
+    queues = (Queue("all", topic, routing_key="#"), Queue("some", topic, routing_key="a.*"))
+    worker, other = make(queues=queues[:1]), make(queues=queues[:1])
+    for body, key in (("odd", "a.b"), ("x", "b.c")):
+        send(url, body, exchange=topic, routing_key=key, declare=queues)
+    worker.receive(2)
+    client.set("some", "is not a list")
+    assert other.give_back(worker) == [GIVEN_BACK, ELSEWHERE]
+    assert (client.hlen("unacked"), client.llen("all")) == (1, 1)
+    assert worker.got[0].delivery_tag in caplog.text
+    assert "WRONGTYPE" in caplog.text
+
+
 def test_the_name_of_a_broker_says_its_database_and_keys(make):
     names = {
         make().broker,
