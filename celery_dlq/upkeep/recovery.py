@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.worker import RecorderReport
@@ -89,8 +90,9 @@ class Recovery:
         self._now = now
         self._app, self._wiring, self._directory = app, wiring, directory
         self._save, self._put_aside, self._give_back = save, put_aside, give_back
-        #: The directories that stayed when their process was found gone, and whether they wait for its pool.
-        self._known: dict[Path, bool] = {}
+        #: The directories that stayed when their process was found gone; and how often they were looked at
+        #: since all processes of its pool were gone, too.
+        self._known: dict[Path, int] = {}
         #: The reasons why directories stay, which were logged.
         self._logged: set[tuple[Path, str]] = set()
 
@@ -113,34 +115,37 @@ class Recovery:
         open_store = cache(store)
         ask = cache(lambda: Outcomes(self._app, open_store()))
         every = directories(self._directory)
-        self._known = {one: waits for one, waits in self._known.items() if one in every}
+        self._known = {one: looks for one, looks in self._known.items() if one in every}
         for directory in every:
-            if only_new and not self._is_new(directory):
-                continue
-            waits = False
             try:
+                if only_new and not self._is_new(directory):
+                    continue
                 with taken(directory) as found:
                     if found is None:
                         continue
-                    # Asked first: the pool may end while the messages are recovered.
-                    waits = has_noted(directory) and pool_may_run(directory)
                     done = self._recover(found, ask, began_at)
                     if found.ran_here and directory not in self._known:
                         open_store().leases.end_of(found.process)
             except FileNotFoundError:  # another process has recovered it
                 continue
-            except OSError as error:
-                done = self._stays(directory, str(error))
-            self._known[directory] = waits
+            except CeleryDLQError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the others are recovered
+                done = self._stays(directory, f"{type(error).__name__}: {error}")
+            self._known.setdefault(directory, 0)
             yield done
         if self._directory.exists() and not only_new:
             remove_half_made(self._directory)
 
     def _is_new(self, directory: Path) -> bool:
-        """Whether there may be more to do about a process of this machine than before."""
+        """Whether there may be more to do about a process of this machine than before: its pool was alive, or
+        the broker was away. The pauses between two tries double."""
         if directory not in self._known:
             return ran_on_this_boot(directory)
-        return self._known[directory] and not pool_may_run(directory)
+        if pool_may_run(directory):
+            return False
+        self._known[directory] = looks = self._known[directory] + 1
+        return looks & (looks - 1) == 0 and has_noted(directory)
 
     def _stays(self, directory: Path, why: str) -> Recovered:
         if (directory, why) not in self._logged:
@@ -157,7 +162,12 @@ class Recovery:
         early: list[datetime] = []
         for message, settle in self._not_with_the_broker(found):
             outcomes = ask()
-            letter = letter_of_lost(message, self._app, self._wiring)
+            try:
+                letter = letter_of_lost(message, self._app, self._wiring)
+            except Exception as error:  # noqa: BLE001 - the others become letters
+                why = f"the message {message.headers.get('id')} of {message.task}: {error!r}"
+                done += self._stays(found.directory, why)
+                continue
             how = outcomes.how_ended(message, letter)
             if not how and not message.has_succeeded and self._may_come_again(message, began_at):
                 early.append(message.accepted_at)
@@ -181,8 +191,8 @@ class Recovery:
         done += self._store(ends)
         if early:
             done += Recovered(waiting=len(early), reports=(waiting(found, early),))
-        for path, error in found.newer.items():
-            done += self._stays(found.directory, f"{path.name}: {error}")
+        for path, newer in found.newer.items():
+            done += self._stays(found.directory, f"{path.name}: {newer}")
         damaged = found.finish()
         for path in damaged:
             logger.error(

@@ -1,6 +1,7 @@
 """The app of ``proj_recorded`` with tasks that run until they are released; its workers soon notice one that
 is gone."""
 
+import os
 import time
 
 from proj import FIXED, say
@@ -12,6 +13,7 @@ from celery_dlq.upkeep import recovery
 __all__ = ["app"]
 
 recovery.LOOK_S = 0.2
+recovery.ROUND_S = float(os.environ.get("PROJ_ROUND_S", recovery.ROUND_S))
 
 round_once = recovery.RecoveryThread.round
 

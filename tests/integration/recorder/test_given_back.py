@@ -3,15 +3,19 @@ none is taken from a worker that lives."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import time
+import uuid
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 from killed import kill, letters_of, read_notes, worker
 from project import Project, wait_for
+from proxy import Proxy
 from queues import redis_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(300)]
@@ -27,8 +31,16 @@ SOON_S = 120.0
 
 
 @pytest.fixture
-def project(make_project, redis_url):
-    project = make_project(f"{redis_url}/9", module="proj_released")
+def make_released(make_project):
+    return lambda broker: with_late_tasks(make_project(broker, module="proj_released"))
+
+
+@pytest.fixture
+def project(make_released, redis_url):
+    return make_released(f"{redis_url}/9")
+
+
+def with_late_tasks(project: Project) -> Project:
     project.settings.update(task_acks_late=True, dlq_max_deliveries=1_000)
     with_timeout(project, LONG_S)
     project.dlq.store.check_schema()
@@ -136,3 +148,62 @@ def test_a_parent_that_is_killed_alone_takes_its_pool_along(project):
     first, again = began(project)[0]
     assert first < killed_at < again < killed_at + SOON_S
     assert len(read_notes(project).ended[0]) == 1
+
+
+@pytest.fixture
+def proxy(redis_url):
+    parts = urlsplit(redis_url)
+    proxy = Proxy(parts.hostname, parts.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.nightly
+def test_messages_come_back_soon_after_redis_was_away_at_the_kill(proxy, make_released):
+    project = make_released(f"redis://127.0.0.1:{proxy.port}/9")
+    # Only the looks between two whole rounds can give them back.
+    project.environ["PROJ_ROUND_S"] = "100000"
+    send(project, released=1, quick=4)
+    with worker(project, "--pool", "prefork", "-c", "1", "--prefetch-multiplier", "9") as killed:
+        wait_for("the task to run", lambda: began(project))
+        wait_for("the others to be reserved", lambda: held(project) == 5)
+        with project.worker("--pool", "solo"):
+            proxy.cut()
+            kill(killed)
+            release(project)
+            time.sleep(5)
+            proxy.restore()
+            wait_for("all tasks to end", lambda: len(ended(project)) == 5)
+    assert [len(times) for times in began(project).values()] == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("headers", [{}, {"headers": None}])
+def test_a_message_of_another_program_keeps_no_other_from_coming_back(project, headers):
+    send(project, released=1, quick=2)
+    lpush(project, headers)
+    with worker(project, "--pool", "prefork", "-c", "1", "--prefetch-multiplier", "9") as killed:
+        wait_for("the task to run", lambda: began(project))
+        wait_for("the others to be reserved", lambda: held(project) == 4)
+        with project.worker("--pool", "solo"):
+            kill(killed)
+            release(project)
+            wait_for("all tasks to end", lambda: len(ended(project)) == 4)
+    assert [len(times) for times in began(project).values()] == [2, 1, 1, 1]
+
+
+def lpush(project: Project, headers: dict[str, object]) -> None:
+    """Send a message of Celery's first protocol, which has no headers."""
+    task_id = str(uuid.uuid4())
+    body = {"id": task_id, "task": "proj.noted", "args": [3, 0.0], "kwargs": {}, "retries": 0}
+    message = {
+        "body": base64.b64encode(json.dumps(body).encode()).decode(),
+        "content-type": "application/json", "content-encoding": "utf-8",
+        "properties": {
+            "body_encoding": "base64", "delivery_tag": task_id,
+            "delivery_info": {"exchange": "", "routing_key": project.queue},
+        },
+        **headers,
+    }  # fmt: skip
+    with redis.Redis.from_url(project.broker) as client:
+        client.lpush(project.queue, json.dumps(message))

@@ -17,7 +17,8 @@ from celery_dlq.model.worker import ReportKind
 from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
-from celery_dlq.recorder.tags import Tags
+from celery_dlq.recorder.tags import Tags, forget_noted
+from celery_dlq.upkeep.lost_messages import letter_of_lost
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 
@@ -42,19 +43,25 @@ def dlq(app):
     return DeadLetterQueue.of(app)
 
 
+def sent(task_id, *, retries=0, **changes):
+    headers = {"id": task_id, "task": "shop.charge", "retries": retries}
+    given = {
+        "body": b"[[4711], {}, {}]", "headers": headers, "properties": {},
+        "content_type": "application/json",
+        "delivery_info": {"exchange": "", "routing_key": "celery"}, "content_encoding": "utf-8",
+        "errors": [], "acknowledged": True,
+    }  # fmt: skip
+    return SimpleNamespace(**{**given, **changes})
+
+
 def leave(
     dlq, *, acknowledged=True, succeeded=False, task_id="one", retries=0, body=b"[[4711], {}, {}]",
     **changes,
 ):  # fmt: skip
     """The files of a worker that was killed while it ran a message; returns when the message was accepted."""
     recorder = FlightRecorder(dlq.recorder_dir, worker="w@host")
-    headers = {"id": task_id, "task": "shop.charge", "retries": retries}
-    given = {
-        "body": body, "headers": headers, "properties": {}, "content_type": "application/json",
-        "delivery_info": {"exchange": "", "routing_key": "celery"}, "content_encoding": "utf-8",
-        "errors": [], "acknowledged": acknowledged,
-    }  # fmt: skip
-    entry = recorder.record(SimpleNamespace(**{**given, **changes}), "shop.charge", 7)
+    message = sent(task_id, retries=retries, body=body, acknowledged=acknowledged, **changes)
+    entry = recorder.record(message, "shop.charge", 7)
     if succeeded:
         recorder.succeeded(entry)
     recorder.confirm()
@@ -346,6 +353,72 @@ def test_a_look_comes_back_to_a_process_whose_pool_had_outlived_it(dlq, monkeypa
     def look_again():
         return sum(recovery.run(lambda: dlq.store, only_new=True), Recovered()).processes
 
-    assert [look_again(), look_again()] == [1, 0]
+    assert [look_again() for _ in range(5)] == [1, 0, 0, 0, 0]
     runs[0] = False
-    assert [look_again(), look_again()] == [1, 0]
+    assert look_again() == 1
+
+
+def test_messages_that_could_not_be_given_back_are_tried_again_after_pauses_that_double(dlq):
+    leave(dlq, acknowledged=False, properties={"delivery_tag": "tag"})
+    [directory] = dlq.recorder_dir.glob("[!.]*")
+    Tags(directory, "here").add("tag")
+    is_away, tried = [True], []
+
+    def give_back(found):
+        tried.append(number)
+        if is_away[0]:
+            return {}
+        forget_noted(found.directory, "*")
+        return {"tag": Whereabouts.GIVEN_BACK}
+
+    recovery = Recovery(
+        dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed,
+        give_back=give_back,
+    )  # fmt: skip
+    for number in range(20):
+        is_away[0] = number < 5
+        list(recovery.run(lambda: dlq.store, only_new=True))
+    assert tried == [0, 1, 2, 4, 8]
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_message_that_cannot_become_a_letter_stays_and_the_others_become_letters(
+    dlq, monkeypatch, caplog
+):
+    def make(message, *args, **options):
+        if message.headers["id"] == "odd":
+            raise ValueError("a bug")
+        return letter_of_lost(message, *args, **options)
+
+    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host")
+    for task_id in ("one", "odd", "two"):
+        recorder.record(sent(task_id), "shop.charge", 7)
+    recorder.confirm()
+    recorder._own.close()
+    leave(dlq, task_id="three")
+    monkeypatch.setattr("celery_dlq.upkeep.recovery.letter_of_lost", make)
+    found = total(dlq)
+    assert found.letters == 3
+    [report] = found.reports
+    assert report.kind is ReportKind.STUCK
+    assert report.why == "the message odd of shop.charge: ValueError('a bug')"
+    assert report.why in caplog.text
+    assert total(dlq).letters == 0
+    monkeypatch.undo()
+    assert total(dlq).letters == 1
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_directory_that_cannot_be_recovered_stays_and_the_others_are_recovered(dlq, monkeypatch):
+    def returned_in(directory):
+        if directory == odd:
+            raise ValueError("a bug")
+        return frozenset()
+
+    for task_id in ("one", "two", "three"):
+        leave(dlq, task_id=task_id)
+    odd, *_ = sorted(dlq.recorder_dir.glob("[!.]*"))
+    monkeypatch.setattr("celery_dlq.recorder.left.returned_in", returned_in)
+    found = total(dlq)
+    assert (found.letters, found.failed) == (2, (odd,))
+    assert found.reports[0].why == "ValueError: a bug"
