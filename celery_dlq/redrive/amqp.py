@@ -16,13 +16,13 @@ from functools import partial
 from struct import Struct, pack
 from typing import Any
 
-from amqp import Message, spec
+from amqp import ChannelError, Message, spec
 from amqp.serialization import dumps
 from kombu import Producer
 
 from celery_dlq.model.headers import letter_of, release_of
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.message import Sent, prepared, reason
+from celery_dlq.redrive.message import Sent, place_of, prepared, reason
 
 #: Seconds to wait for the broker's next confirmation.
 CONFIRM_TIMEOUT_S = 30.0
@@ -42,6 +42,15 @@ _start = Struct(">BHI").pack
 _header, _COUNTED = Struct(">BHIHHQ").pack, 12
 
 
+#: Bytes of a body that the broker may find too large.
+_LARGE = 1 << 20
+
+_NEXT = "correct that, send it elsewhere with --to-queue, or discard it"
+
+#: Headers and properties that RabbitMQ checks.
+_CHECKED = frozenset({"CC", "BCC", "user_id"})
+
+
 @dataclass
 class _Batch:
     """Messages that wait for the broker's answer, by their tags, and the result of the others."""
@@ -51,7 +60,11 @@ class _Batch:
 
 
 class ConfirmingPublisher:
-    """One round of publisher confirms for a batch; unroutable messages come back."""
+    """One round of publisher confirms for a batch; unroutable messages come back.
+
+    RabbitMQ refuses a message by closing the channel, and does not say which one. So a message that it may
+    refuse is sent alone, before the others of its batch.
+    """
 
     confirms_later = True
 
@@ -62,6 +75,8 @@ class ConfirmingPublisher:
         self._error: str | None = None
         self._is_silent = False
         self._tag = 0
+        #: Exchanges, with routing keys, that have taken a message.
+        self._places: set[tuple[str, str]] = set()
         channel.confirm_select()
         channel.events["basic_ack"].add(self._on_ack)
         channel.events["basic_nack"].add(self._on_nack)
@@ -73,17 +88,42 @@ class ConfirmingPublisher:
 
     def begin(self, letters: Sequence[DeadLetter]) -> Callable[[], Sent]:
         """Publish them without waiting for the broker; the returned callable waits for its confirmation."""
-        batch, tried = _Batch(Sent(error=self._error)), 0
+        batch = _Batch(Sent(error=self._error))
         self._open.append(batch)
         try:
-            for portion in () if batch.sent.error else _portions(letters):
-                tried += len(portion)
-                encoded = {letter.task_id: self._frames(batch.sent, letter) for letter in portion}
-                self._write(batch, {task_id: one for task_id, one in encoded.items() if one})
+            if batch.sent.error is None:
+                others = [letter for letter in letters if not self._is_sent_alone(batch, letter)]
+                for portion in _portions(others):
+                    self._write(batch, portion)
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             self._error = batch.sent.error = reason(error)
-        batch.sent.unsent = [letter.task_id for letter in letters[tried:]]
+        tried = {*batch.waiting.values(), *batch.sent.confirmed, *batch.sent.refused}
+        batch.sent.unsent = [one.task_id for one in letters if one.task_id not in tried]
         return partial(self._finish, batch)
+
+    def _is_sent_alone(self, batch: _Batch, letter: DeadLetter) -> bool:
+        """Whether the broker may refuse the message of ``letter``, and so has answered about it."""
+        envelope, place = letter.envelope, place_of(letter.envelope)
+        if (
+            (place in self._places or not place[0])
+            and _CHECKED.isdisjoint(envelope.headers)
+            and _CHECKED.isdisjoint(envelope.properties)
+            and len(envelope.body) < _LARGE
+        ):
+            return False
+        for known in self._open:
+            self._await_confirms(known)
+        try:
+            self._write(batch, [letter])
+            self._await_confirms(batch)
+        except ChannelError as error:
+            batch.sent.refused[letter.task_id] = f"the broker refuses it ({reason(error)}); {_NEXT}"
+            # py-amqp has opened the channel again.
+            batch.waiting, self._tag = {}, 0
+            self._channel.confirm_select()
+        if letter.task_id in batch.sent.confirmed:
+            self._places.add(place)
+        return True
 
     def _finish(self, batch: _Batch) -> Sent:
         try:
@@ -104,7 +144,9 @@ class ConfirmingPublisher:
             sent.refuse(letter.task_id, error)
             return None
 
-    def _write(self, batch: _Batch, encoded: Mapping[str, bytes]) -> None:
+    def _write(self, batch: _Batch, letters: Sequence[DeadLetter]) -> None:
+        frames = {letter.task_id: self._frames(batch.sent, letter) for letter in letters}
+        encoded = {task_id: one for task_id, one in frames.items() if one}
         is_first = not any(known.waiting for known in self._open)
         for task_id in encoded:
             self._tag += 1

@@ -19,7 +19,7 @@ from celery_dlq.addresses import reach
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.amqp import ConfirmingPublisher
-from celery_dlq.redrive.message import Sent, arguments_of, prepared, reason
+from celery_dlq.redrive.message import UNENCODABLE, Sent, arguments_of, prepared, reason
 from celery_dlq.redrive.payload import write_json
 from celery_dlq.redrive.sqs import SQSPublisher, broker_errors, is_on_sqs
 
@@ -78,12 +78,16 @@ class BatchingPublisher:
             with self._batch(len(letters)):
                 for letter in letters:
                     sent.uncertain.append(letter.task_id)
-                    self._producer.publish(**arguments_of(letter))
+                    try:
+                        self._producer.publish(**arguments_of(letter))
+                    except UNENCODABLE as error:
+                        sent.refuse(sent.uncertain.pop(), error)
+                        continue
                     if not self._is_batched:
                         sent.confirmed.append(sent.uncertain.pop())
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             sent.error = reason(error)
-            tried = {*sent.confirmed, *sent.uncertain}
+            tried = {*sent.confirmed, *sent.uncertain, *sent.refused}
             sent.unsent = [letter.task_id for letter in letters if letter.task_id not in tried]
             return sent
         sent.confirmed, sent.uncertain = [*sent.confirmed, *sent.uncertain], []
@@ -118,28 +122,36 @@ class RedisPipeline:
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
         """Publish the original messages of letters whose queue is known; never raises."""
         sent = Sent()
-        lists = defaultdict[str, list[bytes]](list)
+        lists = defaultdict[str, dict[str, bytes]](dict)
         for letter in letters:
             self._add(lists, letter, sent)
         try:
             with self._channel.conn_or_acquire() as client, client.pipeline(False) as pipe:
                 for key, messages in lists.items():
-                    pipe.lpush(key, *messages)
+                    pipe.lpush(key, *messages.values())
                 sent.unsent, sent.uncertain = [], sent.unsent
-                pipe.execute()
+                answers = pipe.execute(raise_on_error=False)
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             sent.error = reason(error)
             return sent
-        sent.confirmed, sent.uncertain = sent.uncertain, []
+        if answers and all(isinstance(answer, Exception) for answer in answers):
+            sent.error, sent.unsent, sent.uncertain = reason(answers[0]), sent.uncertain, []
+            return sent
+        sent.uncertain = []
+        for messages, answer in zip(lists.values(), answers, strict=True):
+            if isinstance(answer, Exception):
+                sent.refused |= dict.fromkeys(messages, f"Redis refuses it ({reason(answer)})")
+            else:
+                sent.confirmed += messages
         return sent
 
-    def _add(self, lists: dict[str, list[bytes]], letter: DeadLetter, sent: Sent) -> None:
+    def _add(self, lists: dict[str, dict[str, bytes]], letter: DeadLetter, sent: Sent) -> None:
         try:
             key, message = self._command(letter)
         except Exception as error:  # noqa: BLE001 - headers may be anything
             sent.refuse(letter.task_id, error)
         else:
-            lists[key].append(message)
+            lists[key][letter.task_id] = message
             sent.unsent.append(letter.task_id)
 
     def _command(self, letter: DeadLetter) -> tuple[str, bytes]:

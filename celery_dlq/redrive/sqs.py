@@ -10,7 +10,7 @@ from kombu import Producer
 from kombu.exceptions import KombuError
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.message import Sent, arguments_of, reason
+from celery_dlq.redrive.message import UNENCODABLE, Sent, arguments_of, reason
 
 #: Answers about one message or its queue; SQS may take the next message.
 _ABOUT_MESSAGE = frozenset({
@@ -113,7 +113,7 @@ class SQSPublisher:
 
 
 def _is_about_message(error: Exception) -> bool:
-    if isinstance(error, _missing()):
+    if isinstance(error, (*UNENCODABLE, *_missing())):
         return True
     return _answer(error).get("Error", {}).get("Code") in _ABOUT_MESSAGE
 

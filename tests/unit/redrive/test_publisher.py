@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+from amqp.exceptions import NotFound
 from celery import Celery
 from support.factories import T0, envelope, letter
 
@@ -380,3 +381,81 @@ def test_a_broker_is_waited_for_as_long_as_it_goes_on(confirming, monkeypatch, s
     channel.connection.drain_events = drain
     sent = publisher.send(LETTERS)
     assert (len(sent.confirmed), len(sent.uncertain)) == (confirmed, 4 - confirmed)
+
+
+class Refusing(Channel):
+    """Closes for messages to an exchange that is gone, as RabbitMQ does, and confirms all others."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.tags, self.selected, self.is_open = [], 0, True
+
+    def confirm_select(self):
+        self.selected += 1
+
+    def frames(self, made):
+        return f"{made.task_id}/{made.envelope.exchange} ".encode()
+
+    def drain(self, timeout):
+        if timeout == 0:
+            raise TimeoutError
+        new, self.published = self.published, []
+        for one in new:
+            self.tags.append(one)
+            if one.endswith("/gone"):
+                self.tags = []
+                raise NotFound("no exchange 'gone'", (60, 40))
+            self.fire("basic_ack", len(self.tags), False)
+
+
+def routed(name, exchange, **fields):
+    sent = envelope(name, queue="", exchange=exchange, routing_key="k", **fields)
+    return letter(name, envelope=sent)
+
+
+def test_one_that_the_broker_refuses_by_closing_the_channel_is_named_and_the_others_are_sent(
+    monkeypatch,
+):
+    channel = Refusing()
+    monkeypatch.setattr(amqp, "Producer", lambda *a, **k: None)
+    monkeypatch.setattr(amqp, "FrameEncoder", lambda _producer: channel)
+    publisher = ConfirmingPublisher(channel)
+    first = publisher.begin([letter("a"), routed("b", "gone"), letter("c")])
+    second = publisher.begin([routed("d", "here"), letter("e"), routed("f", "gone")])
+    assert outcome(first()) == (["a", "c"], ["b"], [], [])
+    last = second()
+    assert outcome(last) == (["d", "e"], ["f"], [], [])
+    assert last.error is None
+    assert last.refused["f"].startswith("the broker refuses it (NotFound: ")
+    assert "no exchange 'gone'); correct that, send it elsewhere" in last.refused["f"]
+    assert channel.selected == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "alone"),
+    [
+        ([letter("a"), letter("b")], 0),
+        ([routed("a", "here"), routed("b", "here"), routed("c", "there")], 2),
+        ([letter("a", envelope=envelope("a", properties={"user_id": "shop"}))], 1),
+        ([letter("a", envelope=envelope("a", headers={"id": "a", "task": "t", "CC": "x"}))], 1),
+        ([letter("a", envelope=envelope("a", body=b"x" * (1 << 20)))], 1),
+    ],
+)
+def test_only_what_the_broker_may_refuse_is_sent_alone(monkeypatch, made, alone):
+    channel, writes = Refusing(), []
+    monkeypatch.setattr(amqp, "Producer", lambda *a, **k: None)
+    monkeypatch.setattr(amqp, "FrameEncoder", lambda _producer: channel)
+    write = channel.connection.transport.write
+    channel.connection.transport.write = lambda frames: [writes.append(frames), write(frames)]
+    sent = ConfirmingPublisher(channel).send(made)
+    assert sorted(sent.confirmed) == [one.task_id for one in made]
+    assert len(writes) == alone + (alone < len(made))
+
+
+def test_without_confirmations_one_that_cannot_be_encoded_is_refused_alone(monkeypatch):
+    def publish(*, headers, **_others):
+        if headers["id"] == "b":
+            raise TypeError("a set")
+
+    monkeypatch.setattr(publisher, "Producer", lambda *a, **k: SimpleNamespace(publish=publish))
+    assert outcome(BatchingPublisher(None).send(LETTERS)) == (["a", "c", "d"], ["b"], [], [])

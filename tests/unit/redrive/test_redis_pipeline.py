@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Collection
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kombu import Connection, Producer
 from kombu.transport.redis import Channel
 from kombu.utils.json import dumps
+from redis.exceptions import ResponseError
 from support.factories import envelope, letter
 from support.stores.claimed_letters import (
     HEADERS,
@@ -31,18 +33,23 @@ from celery_dlq.redrive.publisher import RedisPipeline, fits, numbered
 
 
 class Pipe:
-    """Takes commands; ``fail`` is what writing them raises."""
+    """Takes commands; ``fail`` is what writing them raises, and ``refused`` the lists that Redis refuses."""
 
-    def __init__(self, fail: Exception | None = None) -> None:
+    def __init__(self, fail: Exception | None = None, refused: Collection[str] = ()) -> None:
         self.commands: list[tuple[str, bytes]] = []
-        self.fail = fail
+        self.answers: list[object] = []
+        self.fail, self.refused = fail, refused
 
     def lpush(self, key: str, *texts: bytes) -> None:
         self.commands += [(key, text) for text in texts]
+        refusal = ResponseError(f"WRONGTYPE {key} is not a list")
+        self.answers.append(refusal if key in self.refused else len(texts))
 
-    def execute(self) -> None:
+    def execute(self, raise_on_error: bool) -> list[object]:
+        assert not raise_on_error
         if self.fail:
             raise self.fail
+        return self.answers
 
 
 class NoRedis(Channel):
@@ -182,4 +189,24 @@ def test_each_list_is_written_to_once_in_the_order_of_its_letters():
     assert pipe.calls == ["slow", "fast"]
     ids = [json.loads(text)["headers"]["id"] for _, text in pipe.commands]
     assert ids == ["a", "c", "b", "d"]
-    assert sent.confirmed == ["a", "b", "c", "d"]
+    assert sorted(sent.confirmed) == ["a", "b", "c", "d"]
+
+
+def to(name, queue):
+    return letter(name, envelope=envelope(name, queue=queue))
+
+
+def test_letters_for_a_list_that_redis_refuses_are_named_and_the_others_are_sent():
+    letters = [to("a", "odd"), to("b", "fine"), to("c", "odd")]
+    sent = RedisPipeline(producer(Pipe(refused=["odd"]))).send(letters)
+    assert (sent.confirmed, sent.unsent, sent.uncertain, sent.error) == (["b"], [], [], None)
+    assert sent.refused == dict.fromkeys(
+        "ac", "Redis refuses it (ResponseError: WRONGTYPE odd is not a list)"
+    )
+
+
+def test_an_error_about_all_lists_is_not_about_the_letters():
+    letters = [to("a", "one"), to("b", "two")]
+    sent = RedisPipeline(producer(Pipe(refused=["one", "two"]))).send(letters)
+    assert (sent.confirmed, sent.unsent, sent.uncertain, sent.refused) == ([], ["a", "b"], [], {})
+    assert sent.error == "ResponseError: WRONGTYPE one is not a list"

@@ -102,6 +102,14 @@ def test_a_message_that_is_too_large_is_refused_and_others_are_sent(make_app):
     assert "Message must be shorter than 1048576 bytes" in sent.refused["big"]
 
 
+def test_a_message_that_cannot_be_written_is_refused_and_others_are_sent(make_app):
+    odd = to("two", "odd", headers={"id": "odd", "task": "t", "tenants": {"a", "b"}})
+    with open_publisher(make_app()) as publisher:
+        sent = publisher.send([odd, to("two", "fine")])
+    assert (sent.confirmed, [*sent.refused], sent.error) == (["fine"], ["odd"], None)
+    assert "set is not JSON serializable" in sent.refused["odd"]
+
+
 def test_a_queue_that_is_not_predefined_is_refused(make_app, place):
     queues = {"own": {"url": f"http://{place}/123456789012/own"}}
     with open_publisher(make_app(predefined_queues=queues)) as publisher:
