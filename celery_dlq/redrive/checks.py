@@ -14,6 +14,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redact import clip
 from celery_dlq.redrive.chords import why_not_whole
+from celery_dlq.redrive.message import reason
 from celery_dlq.redrive.payload import Payload, accepted_by, read_payload, task_of
 from celery_dlq.redrive.queues import Targets
 from celery_dlq.redrive.validation import Validator
@@ -51,6 +52,14 @@ class Checks:
 
         :raises RedriveError: the result backend does not answer.
         """
+        try:
+            return self._why_not(letter, now)
+        except RedriveError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a message may hold anything
+            return f"it cannot be checked ({reason(error)}); repair it, or discard it"
+
+    def _why_not(self, letter: DeadLetter, now: datetime) -> str | None:
         task, envelope = task_of(letter), letter.envelope
         route = letter.task, task, envelope.queue, envelope.exchange
         if route in self._passed:

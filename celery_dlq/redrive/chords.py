@@ -135,8 +135,8 @@ def _options_of(signature: Any) -> list[Mapping[str, Any]]:
     """The options of ``signature``; for a chord or a chain, also those of the signatures that finish it."""
     if not isinstance(signature, Mapping):
         return []
-    kwargs, kind = signature.get("kwargs") or {}, signature.get("subtask_type")
-    found = [signature.get("options") or {}]
+    kwargs, kind = _table(signature.get("kwargs")), signature.get("subtask_type")
+    found = [_table(signature.get("options"))]
     if kind == "chord":
         found += _options_of(kwargs.get("body"))
     elif kind == "chain":
@@ -146,6 +146,10 @@ def _options_of(signature: Any) -> list[Mapping[str, Any]]:
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 class CountedChords:
@@ -272,5 +276,5 @@ def _why_revoked(backend: Any, member: ChordMember) -> str | None:
 
 
 def _id_of(body: Any) -> str | None:
-    task_id = (body.get("options") or {}).get("task_id")
+    task_id = _table(body.get("options")).get("task_id")
     return None if task_id is None else str(task_id)

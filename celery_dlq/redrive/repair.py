@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from celery_dlq.errors import RepairError
+from celery_dlq.errors import FunctionHangs, RepairError
 from celery_dlq.hiding import hide_assignment
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
@@ -21,6 +21,7 @@ from celery_dlq.redrive.contents import (
     with_contents,
 )
 from celery_dlq.redrive.functions import Calls, functions_of
+from celery_dlq.redrive.message import reason
 from celery_dlq.redrive.payload import (
     accepted_by,
     parameters_of,
@@ -85,9 +86,14 @@ class Repairs:
             changed = self._upgrades.upgraded(letter)
             if self._changes:
                 changed = self._rerouted(self._rewritten(changed), now)
+            return Repaired(changed, "" if changed is letter else self._change(letter, changed))
         except RepairError as error:
             return Repaired(letter=letter, why_not=str(error))
-        return Repaired(changed, "" if changed is letter else self._change(letter, changed))
+        except FunctionHangs:
+            raise
+        except Exception as error:  # noqa: BLE001 - a function may return anything
+            why_not = f"its changed message cannot be written ({reason(error)}); correct the change"
+            return Repaired(letter=letter, why_not=why_not)
 
     def _rewritten(self, letter: DeadLetter) -> DeadLetter:
         """``letter`` with its new arguments and headers."""

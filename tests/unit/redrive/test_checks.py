@@ -16,6 +16,7 @@ from celery_dlq.model.letter import NO_TASK
 from celery_dlq.model.operation import Checking, Orders, Repair
 from celery_dlq.redrive import checks as module
 from celery_dlq.redrive.checks import Checks, open_checks
+from celery_dlq.redrive.chords import reopen_chords
 from celery_dlq.unpack import READ_LIMIT
 
 NOW = T0 + timedelta(hours=1)
@@ -235,3 +236,27 @@ def test_an_unreachable_result_backend(why, monkeypatch):
 def test_nothing_is_validated_unless_it_is_wanted(app):
     with open_checks(app, Orders()) as checks:
         assert checks.why_not(letter(envelope=envelope(body=b"[[17], {}, {}]")), NOW) is None
+
+
+def test_an_unexpected_error_concerns_its_letter_only(why, monkeypatch):
+    def refuse(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Checks, "_why_unbound", refuse)
+    assert why() == "it cannot be checked (ValueError: a bug); repair it, or discard it"
+
+
+@pytest.mark.parametrize("options", [[], 7, "text", None])
+def test_a_chord_of_another_shape_is_not_the_result_backend_that_fails(app, why, options):
+    body = {"task": "shop.charge", "options": options, "kwargs": options}
+    inner = {**body, "subtask_type": "chord"}
+    embed = {"chord": inner, "chain": [inner, {**inner, "subtask_type": "chain"}]}
+    for headers in ({"group": "g"}, {}):
+        sent = envelope(
+            body=json.dumps([[17], {}, embed]).encode(),
+            headers={"id": "0d3f", "task": "shop.charge", **headers},
+        )
+        made = letter(canvas="chord", envelope=sent)
+        why_not = Checks(app, Orders()).why_not(made, NOW)
+        assert why_not is None or "chord" in why_not
+        reopen_chords(app, [made])

@@ -395,3 +395,27 @@ def test_a_repair_is_described_without_its_secrets():
     long = described(Repair(assignments=(f"args[0]={'x' * 9_000}",)), Redactor(()))
     assert len(long["set"][0]) <= LINE
     assert described(Repair(), Redactor(())) == {}
+
+
+HUGE = 10**4_300
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-python-serialize"])
+@pytest.mark.parametrize("place", ["args", "kwargs", "headers"])
+def test_a_number_that_cannot_be_written_concerns_its_letter_only(app, content_type, place):
+    def enlarge(args, kwargs, headers):
+        return (
+            [HUGE] if place == "args" else args,
+            {"amount": HUGE} if place == "kwargs" else kwargs,
+            {**headers, "amount": HUGE} if place == "headers" else headers,
+        )
+
+    app.conf.accept_content = ["json", "pickle"]
+    functions_of(app).repairs["enlarge"] = enlarge
+    # Celery's own copies of the arguments.
+    headers = {"id": "0d3f", "task": "shop.charge", "argsrepr": "[17]", "kwargsrepr": "{}"}
+    body = pickle.dumps(([17], {}, EMBED)) if "python" in content_type else message().envelope.body
+    sent = letter(envelope=envelope(body=body, content_type=content_type, headers=headers))
+    repaired = Repairs(app, Repair(function="enlarge"), Redactor()).repaired(sent, NOW)
+    assert repaired.letter is sent or place == "headers"
+    assert place == "headers" or "cannot" in repaired.why_not

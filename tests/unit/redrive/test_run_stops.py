@@ -3,10 +3,11 @@
 import threading
 
 import pytest
+from support.factories import envelope
 
 from celery_dlq import Filter
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
+from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair, SendingState
 from celery_dlq.redrive import delivery, functions
 from celery_dlq.redrive.functions import functions_of
 from celery_dlq.redrive.message import Sent
@@ -174,6 +175,22 @@ class TestFunctionsOfTheUser:
         end = threading.Event()
         yield repaired_by(lambda *_: end.wait())
         end.set()
+
+    def test_a_letter_that_it_makes_impossible_is_skipped_and_the_others_are_sent(
+        self, store, publisher, redrive, fill, repaired_by
+    ):
+        def enlarge(args, kwargs, headers):
+            return args, {"amount": 10**4_300 if headers["id"] == "b" else 1}, headers
+
+        for name in "abc":
+            # With Celery's own copies of the arguments.
+            headers = {"id": name, "task": "shop.charge", "kwargsrepr": "{'currency': 'EUX'}"}
+            fill(name, envelope=envelope(name, headers=headers))
+        done = redrive(orders=repaired_by(enlarge))
+        assert (done.state, publisher.sent) == (OperationState.DONE, ["a", "c"])
+        [row] = store.sendings.of_operation(done.id, states=frozenset({SendingState.SKIPPED})).rows
+        assert row.task_id == "b"
+        assert "ValueError: Exceeds the limit" in row.why
 
     def test_the_rest_of_a_slow_batch_is_given_back(
         self, publisher, redrive, fill, time, repaired_by
