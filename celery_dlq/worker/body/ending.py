@@ -67,6 +67,8 @@ class RunEnd:
     rule: str = ""
     #: The retry, if the parent has to park it in the store.
     parking: Parking | None = None
+    #: Why a retry was refused before the body began; the parent judges the error that followed.
+    reason: Reason | None = None
 
 
 #: The end of a run that reported none: its process died, or Celery failed before the body.
@@ -144,6 +146,8 @@ class Here:
     waiting: Waiting | None = None
     #: What the run has logged; None if it has logged nothing.
     log: RunLog | None = None
+    #: The exception by which a retry was refused before the body began, and why.
+    refused: tuple[BaseException, Reason] | None = None
 
 
 # Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
@@ -288,7 +292,8 @@ def _run_end(
     ending: Ending | None, einfo: Any, exc: BaseException, request: dict[str, Any]
 ) -> RunEnd:
     if ending is None:
-        return UNREPORTED
+        raised, reason = here().refused or (None, None)
+        return RunEnd(reason=reason) if raised is exc else UNREPORTED
     if ending is FINISHED:
         ending = ending_of(_unstored(exc), Context(request))
     end = ending.end

@@ -35,7 +35,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import RetryBudget, RetryPolicy
-from celery_dlq.worker.body.ending import Died, Tracer, attempt_of
+from celery_dlq.worker.body.ending import Died, Tracer, attempt_of, here
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 
 if TYPE_CHECKING:
@@ -201,6 +201,9 @@ class Refused:
 def note_refused(request: Context, refused: Refused) -> None:
     """Remember ``refused`` until the run of ``request`` ends."""
     request._dlq_refused = refused
+    if not (request._protected or request.is_eager):
+        # By before_start, whose errors do not pass through the task's own call.
+        here().refused = refused.raised, refused.reason
 
 
 def refused_with(request: Context, exc: BaseException, decision: Decision) -> Died | None:

@@ -81,7 +81,7 @@ def letter_of_run(
         return None if end.parking is None else parked_letter(request, end.parking, request.dlq.app)
     if isinstance(fate, Fate) or is_internal(request):
         return None
-    failure = end.failure or failure_of(request, exc, traceback, fate)
+    failure = end.failure or failure_of(request, exc, traceback, end.reason or fate)
     return snapshot(request, failure, request.dlq.app)
 
 

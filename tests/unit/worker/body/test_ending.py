@@ -155,6 +155,39 @@ def test_an_error_before_the_body_is_not_the_bodys(app):
     assert Run(charge).failure is None, "the worker's parent makes the letter of what it sees"
 
 
+@pytest.mark.parametrize("exc", [None, KeyError("early")])
+def test_a_retry_that_is_refused_before_the_body_says_why(app, exc):
+    class Early(DLQTask):
+        abstract = True
+
+        def before_start(self, *args):
+            self.retry(exc=exc, max_retries=2)
+
+    @app.task(base=Early)
+    def charge(): ...
+
+    assert Run(charge, retries=1).state == "RETRY"
+    assert Run(charge, retries=2).end == RunEnd(reason=Reason.EXHAUSTED)
+
+
+def test_a_refused_retry_that_before_start_caught_is_not_its_end(app):
+    class Early(DLQTask):
+        abstract = True
+
+        def before_start(self, *args):
+            try:
+                self.retry(max_retries=0)
+            except self.MaxRetriesExceededError:
+                if args[1]:
+                    raise KeyError("early") from None
+
+    @app.task(base=Early)
+    def charge(*args): ...
+
+    assert Run(charge, "early").end == UNREPORTED
+    assert Run(charge).state == "SUCCESS"
+
+
 @pytest.mark.parametrize(
     ("hook", "raised"),
     [
