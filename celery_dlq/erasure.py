@@ -216,7 +216,7 @@ def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:
         for line in file:
             try:
                 record = decode(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 unread += 1
                 continue
             letters += isinstance(record, DeadLetter) and matcher.is_letter(record)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from amqp.exceptions import NotFound
 from kombu import Consumer, Queue
 from kombu.exceptions import OperationalError
-from kombu.utils.json import loads
+from kombu.utils.json import dumps, loads
 
 from celery_dlq.addresses import broker_of, reach
 from celery_dlq.errors import IngestError
@@ -223,12 +223,13 @@ class PolledQueue:
         try:
             message = self._channel.Message(payload, channel=self._channel)
         except Exception as error:
-            if self._channel.do_restore:
-                self._channel._put(self._queue, payload)
-            raise IngestError(
-                f"A message of queue {self._queue!r} cannot be read ({type(error).__name__}: {error}) "
-                "and was left there; move it away by hand"
-            ) from error
+            if is_on_sqs(self._channel):
+                raise IngestError(
+                    f"A message of queue {self._queue!r} cannot be read ({type(error).__name__}: {error}) "
+                    "and was left there; move it away by hand"
+                ) from error
+            payload = as_message(dumps(payload).encode(), self._queue)
+            message = self._channel.Message(payload, channel=self._channel)
         self._channel.qos.append(message, message.delivery_tag)
         return message
 

@@ -215,6 +215,9 @@ class OperationsThread(GuardedThread):
         except CeleryDLQError as error:
             # The next operation may succeed.
             return f"operation {operation.id}: {error}"
+        except Exception:
+            logger.exception("operation %s failed unexpectedly", operation.id)
+            return ""
         if ended is None:
             return ""
         found = ended.operation

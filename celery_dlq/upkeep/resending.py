@@ -22,7 +22,7 @@ from typing import Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import RedriveError, RepairError
+from celery_dlq.errors import FunctionHangs, RedriveError, RepairError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Repair
 from celery_dlq.redrive.context import app_and_broker_of
@@ -155,7 +155,11 @@ class Resender:
             return
         letters = store.vanished.take(lease, batch, token=uuid.uuid4().hex, now=now)
         accepted = {one.task_id for one in batch if one.accepted is not None}
-        ready = list(self._ready(letters, repairs, accepted, now))
+        ready = list[DeadLetter]()
+        try:
+            ready += self._ready(letters, repairs, accepted, now)
+        except FunctionHangs as error:  # the messages of other operations are sent
+            self._log_once(operation_id, f"operation {operation_id}: {error}")
         tracing = Tracing.of(self._dlq.app, self._dlq.settings, operation_id, store.now)
         sent = tracing.publish(publisher, ready)()
         gone = {*sent.confirmed, *sent.uncertain}

@@ -242,11 +242,11 @@ MATCHER = Matcher(["a"], [], accepted=frozenset(), parameters=lambda _name: None
 def test_files_with_such_letters_are_named(tmp_path):
     outcome = Outcome(task_id="a", redrive=0, succeeded_at=datetime.now(timezone.utc), worker="w")
     (tmp_path / "1.jsonl").write_bytes(
-        encode(letter("a")) + encode(letter("b")) + encode(outcome) + b'{"torn'
+        encode(letter("a")) + encode(letter("b")) + encode(outcome) + b"[" * 99_999 + b'\n{"torn'
     )
     (tmp_path / "2.jsonl").write_bytes(encode(letter("b")))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert [*spooled(tmp_path, MATCHER)] == [SpooledLetters(name="1.jsonl", letters=1, unread=1)]
+    assert [*spooled(tmp_path, MATCHER)] == [SpooledLetters(name="1.jsonl", letters=1, unread=2)]
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

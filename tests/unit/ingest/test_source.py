@@ -7,7 +7,6 @@ import pytest
 from celery import Celery
 from kombu.transport import memory, virtual
 
-from celery_dlq.errors import IngestError
 from celery_dlq.ingest.source import PolledQueue, open_source
 
 
@@ -65,15 +64,20 @@ def test_messages_that_are_not_removed_go_back_to_the_dead_letter_queue(app):
         source.remove([again])
 
 
-def test_a_message_that_cannot_be_read_is_named_and_not_removed(app):
+def test_a_message_that_cannot_be_read_is_taken_as_it_is_and_so_are_the_others(app):
+    bury(app, "a")
     with app.connection_for_write() as connection, connection.channel() as channel:
         channel._put("dead", {"no": "message"})
-    with (
-        pytest.raises(IngestError, match="message of queue 'dead' cannot be read"),
-        open_source(app, "dead") as source,
-    ):
-        source.take(1)
-    assert size(app, "dead") == 1
+    bury(app, "b")
+    with open_source(app, "dead") as source:
+        source.take(5)
+    assert size(app, "dead") == 3
+    with open_source(app, "dead") as source:
+        taken = source.take(5)
+        bodies = [one.envelope.body for one in taken]
+        source.remove(taken)
+    assert sorted(bodies) == [b"a", b"b", b'{"no": "message"}']
+    assert size(app, "dead") == 0
 
 
 def test_impossible_fields_leave_the_body(app):

@@ -148,3 +148,16 @@ def test_an_operation_of_a_newer_release_is_one_line_and_letters_go_to_the_spool
 def _as_a_newer_release(connection):
     connection.execute(update(tables.operation).values(orders='{"pacing": {"orbit": 1}}'))
     connection.execute(update(tables.version).values(version_num="9999"))
+
+
+def test_an_operation_that_fails_unexpectedly_does_not_keep_the_others_from_running(caplog):
+    class Two(Redrives):
+        def left(self):
+            if not self.answers:
+                return super().left()
+            return [operation(name, OperationState.RUNNING) for name in ("odd", "fine")]
+
+    redrives = Two(ValueError("a bug"), RunResult(operation("fine")))
+    wake_until_done(redrives)
+    assert redrives.ran == ["odd", "fine"]
+    assert "operation odd failed unexpectedly" in caplog.text

@@ -1,5 +1,6 @@
 """Vanished messages of redrives, on a SQLite store, with a broker that holds what the test says."""
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -13,7 +14,9 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive import functions
 from celery_dlq.redrive.context import app_and_broker_of
+from celery_dlq.redrive.functions import functions_of
 from celery_dlq.redrive.message import Sent, headers_to_send
 from celery_dlq.redrive.queues import Look
 from celery_dlq.redrive.trace import SENTRY_SENT_HEADER
@@ -117,15 +120,17 @@ def look(resender, store, world):
     return look
 
 
-def redriven(store, *letters, repair=NO_CHANGE, sent_s=-AFTER_S - 1, now=T0 + timedelta(hours=9)):
-    """The operation ``one`` has sent these letters, this many seconds from now."""
+def redriven(
+    store, *letters, repair=NO_CHANGE, sent_s=-AFTER_S - 1, now=T0 + timedelta(hours=9), name="one"
+):
+    """The operation ``name`` has sent these letters, this many seconds from now."""
     store.letters.save(letters)
-    store.operations.create(replace(operation("one"), home=HOME, orders=Orders(repair=repair)))
+    store.operations.create(replace(operation(name), home=HOME, orders=Orders(repair=repair)))
     at = now + timedelta(seconds=sent_s)
-    store.operations.move("one", OperationState.RUNNING, who="ann", now=at)
-    lease = at + timedelta(minutes=2)
-    store.claims.take(operation("one"), token="first", lease_until=lease, limit=99, now=at)
-    store.claims.end("one", "first", {one.task_id: "" for one in letters}, now=at)
+    store.operations.move(name, OperationState.RUNNING, who="ann", now=at)
+    lease, token = at + timedelta(minutes=2), f"first of {name}" if name != "one" else "first"
+    store.claims.take(operation(name), token=token, lease_until=lease, limit=99, now=at)
+    store.claims.end(name, token, {one.task_id: "" for one in letters}, now=at)
 
 
 def again(store, task_id="a"):
@@ -342,3 +347,19 @@ def test_after_the_store_was_away_workers_have_a_round_s_time_to_report(resender
     world.monotonic_s += 2
     run()
     assert ids(world) == ["a"]
+
+
+def test_a_repair_that_hangs_keeps_no_message_of_another_operation(
+    app, store, world, look, monkeypatch, caplog
+):
+    monkeypatch.setattr(functions, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(functions, "MOST_HUNG", 1)
+    end = threading.Event()
+    functions_of(app).repairs["hangs"] = lambda *_: end.wait()
+    redriven(store, letter("a"), letter("b"), repair=Repair(function="hangs"), name="one")
+    redriven(store, letter("c"), name="two")
+    look()
+    end.set()
+    assert ids(world) == ["c"]
+    assert (again(store, "a"), again(store, "b"), again(store, "c")) == (0, 0, 1)
+    assert "operation one: 1 calls did not end within" in caplog.text
