@@ -22,7 +22,7 @@ from kombu import Producer
 
 from celery_dlq.model.headers import letter_of, release_of
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.message import Sent, place_of, prepared, reason
+from celery_dlq.redrive.message import Sent, prepared, reason
 
 #: Seconds to wait for the broker's next confirmation.
 CONFIRM_TIMEOUT_S = 30.0
@@ -75,8 +75,8 @@ class ConfirmingPublisher:
         self._error: str | None = None
         self._is_silent = False
         self._tag = 0
-        #: Exchanges, with routing keys, that have taken a message.
-        self._places: set[tuple[str, str]] = set()
+        #: Exchanges that have taken a message; the one without a name takes all.
+        self._exchanges = {""}
         channel.confirm_select()
         channel.events["basic_ack"].add(self._on_ack)
         channel.events["basic_nack"].add(self._on_nack)
@@ -103,9 +103,10 @@ class ConfirmingPublisher:
 
     def _is_sent_alone(self, batch: _Batch, letter: DeadLetter) -> bool:
         """Whether the broker may refuse the message of ``letter``, and so has answered about it."""
-        envelope, place = letter.envelope, place_of(letter.envelope)
+        envelope = letter.envelope
+        exchange = "" if envelope.queue else envelope.exchange
         if (
-            (place in self._places or not place[0])
+            exchange in self._exchanges
             and _CHECKED.isdisjoint(envelope.headers)
             and _CHECKED.isdisjoint(envelope.properties)
             and len(envelope.body) < _LARGE
@@ -122,7 +123,7 @@ class ConfirmingPublisher:
             batch.waiting, self._tag = {}, 0
             self._channel.confirm_select()
         if letter.task_id in batch.sent.confirmed:
-            self._places.add(place)
+            self._exchanges.add(exchange)
         return True
 
     def _finish(self, batch: _Batch) -> Sent:

@@ -37,7 +37,7 @@ def arguments_of(letter: DeadLetter) -> dict[str, Any]:
     """The message of ``letter`` as arguments of kombu's ``publish()``. Its id, body bytes, headers, priority
     and place in its canvas stay. It goes to its queue, or to its exchange if the queue is unknown."""
     envelope = letter.envelope
-    exchange, routing_key = place_of(envelope)
+    exchange, routing_key = _place_of(envelope)
     return {
         **_properties_of(envelope),
         "body": envelope.body,
@@ -53,7 +53,7 @@ def prepared(producer: Any, letter: DeadLetter) -> tuple[Any, str, str]:
     """The message of :func:`arguments_of` as kombu's ``producer`` prepares it for its channel, with the
     exchange and the routing key."""
     envelope, headers = letter.envelope, headers_to_send(letter)
-    exchange, routing_key = place_of(envelope)
+    exchange, routing_key = _place_of(envelope)
     properties = _properties_of(envelope)
     priority = properties.pop("priority", 0)
     _, properties["delivery_mode"] = producer._delivery_details(
@@ -71,8 +71,7 @@ def prepared(producer: Any, letter: DeadLetter) -> tuple[Any, str, str]:
     return message, exchange, routing_key
 
 
-def place_of(envelope: Envelope) -> tuple[str, str]:
-    """The exchange and the routing key to which a message is sent."""
+def _place_of(envelope: Envelope) -> tuple[str, str]:
     return ("", envelope.queue) if envelope.queue else (envelope.exchange, envelope.routing_key)
 
 
