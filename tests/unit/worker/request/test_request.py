@@ -302,6 +302,15 @@ def test_a_memory_error_outside_of_the_body_does_not_reach_celery(make, desk, la
     assert request.done == ["ack"]
 
 
+def test_a_retry_that_was_refused_before_the_body_has_the_reason(make, desk, late):
+    request, info = make(), einfo(ValueError("no attempts left"))
+    report(info, RunEnd(reason=Reason.EXHAUSTED))
+    request.on_failure(info)
+    desk.release()
+    [letter] = desk.records
+    assert (letter.reason, letter.message) == (Reason.EXHAUSTED, "no attempts left")
+
+
 class TestShutdown:
     def test_a_task_that_was_acknowledged_is_a_letter_before_it_is_announced(self, make, desk, app):
         request, announced = make(), []
