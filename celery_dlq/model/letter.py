@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,11 @@ NO_TASK = "<no task>"
 
 #: The most characters of an attempt's message; the letter has the whole message of the last one.
 ATTEMPT_MESSAGE_LIMIT = 500
+
+
+def digest_of(body: bytes) -> str:
+    """Identifies the body of a message among those with the same id."""
+    return hashlib.blake2b(body, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +252,9 @@ class Outcome:
     task: str = ""
     #: The release of the worker's code (``dlq_release``); empty if unknown.
     release: str = ""
+    #: The digest of the message's body, because messages with other contents may have the same id; empty if
+    #: unknown.
+    digest: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, for the spool."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.headers import redrive_of
-from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import RecorderReport
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
 from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot
@@ -247,6 +247,7 @@ def _success_of(message: Accepted, letter: DeadLetter) -> Outcome:
         succeeded_at=message.accepted_at,  # the latest moment that is known
         worker=message.worker,
         task=letter.task,
+        digest=digest_of(letter.envelope.body),
     )
 
 

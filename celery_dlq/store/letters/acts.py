@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.letter import digest_of
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, Reason, State, may_move
 from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
@@ -24,7 +25,7 @@ from celery_dlq.store.database.transactions import StoreRole, Transactions, writ
 from celery_dlq.store.letters.parked import untouched
 from celery_dlq.store.letters.save import save_batch
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.merge import other_id
+from celery_dlq.store.rows.merge import identity, other_id
 from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed
 from celery_dlq.store.rows.rows import Row, fit_text, parked_letter
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
@@ -188,11 +189,10 @@ class Closing(StoreRole):
         save_batch(connection, letters, self._transactions.searched)
         taken = one_of(connection, parked.c.id, [row["id"] for row in rows])
         connection.execute(delete(parked).where(taken))
-        ids = {
-            name
-            for letter in letters
-            for name in (letter.task_id, other_id(letter.task_id, letter.task))
-        }
+        ids = set[str]()
+        for one in letters:
+            own = identity(one.task, digest_of(one.envelope.body))
+            ids |= {one.task_id, other_id(one.task_id, own)}
         these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
         closing = _discarding(these, who=act.who, why=act.why, now=act.at)
         until = closing.newest_failure(connection)

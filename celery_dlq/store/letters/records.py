@@ -19,7 +19,7 @@ from celery_dlq.store.database.tables import attempt, content, letter, parked
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.letters.pages import Mark, Search, by_state, newest, page_of
 from celery_dlq.store.letters.parked import waiting_retry
-from celery_dlq.store.letters.save import IS_LETTER, Stored, lock_stored, save_batch
+from celery_dlq.store.letters.save import IS_LETTER, Stored, identities_of, lock_stored, save_batch
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows import audit
@@ -187,7 +187,8 @@ class Letters(StoreRole):
     @writes
     def _resolve(self, connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
         stored = lock_stored(connection, (key for item in outcomes for key in ids_of_success(item)))
-        owners = {key: found.member.task for key, found in stored.items()}
+        asked = {key for item in outcomes if not item.redrive for key in ids_of_success(item)}
+        owners = identities_of(connection, [stored[key] for key in asked & stored.keys()])
         tally = Tally()
         resolved: dict[str, dict[str, Any]] = {}
         # A batch may hold two successes of one letter: the later redrive is recorded.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
@@ -12,20 +12,21 @@ from typing import Any
 from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import DeadLetter, digest_of
 from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination import end_deliveries
-from celery_dlq.store.database.tables import attempt, content, letter, sending
+from celery_dlq.store.database.tables import attempt, change, content, letter, sending
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
 from celery_dlq.store.redrive import endings
-from celery_dlq.store.rows.bodies import check_sizes
+from celery_dlq.store.rows.bodies import SIZE, check_sizes, read_bodies
 from celery_dlq.store.rows.merge import (
     AttemptKey,
     Change,
     Effect,
     Facts,
+    identity,
     merge,
     named_apart,
     redrive_of,
@@ -124,15 +125,32 @@ def _lock_batch(
 ) -> tuple[Sequence[DeadLetter], dict[str, Stored]]:
     """``batch``, each letter with the id under which it is kept; and the letters stored under these ids."""
     stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
-    owners = {
-        key: found.member.task for key, found in stored.items() if found.facts.state in OPEN_STATES
-    }
-    apart = named_apart(batch, owners)
+    asked = {item.task_id for item in batch if not redrive_of(item)} & stored.keys()
+    still_open = [stored[key] for key in asked if stored[key].facts.state in OPEN_STATES]
+    apart = named_apart(batch, identities_of(connection, still_open))
     others = {item.task_id for item in apart} - {item.task_id for item in batch}
     if not others:
         return batch, stored
     stored |= lock_stored(connection, others, with_attempts=True)
     return sorted(apart, key=_in_order), stored
+
+
+def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[str, set[str]]:
+    """The identities that the messages of ``stored`` have, or had before they were edited, by id."""
+    tasks, ids = (
+        {one.task_id: one.member.task for one in stored},
+        {one.id: one.task_id for one in stored},
+    )
+    found = {key: {identity(task)} for key, task in tasks.items()}
+    if not found:
+        return found
+    sizes = connection.execute(select(content.c.id, SIZE).where(content.c.id.in_(ids)))
+    bodies = read_bodies(connection, map(tuple, sizes))
+    edited = select(change.c.task_id, change.c.body)
+    edits = connection.execute(edited.where(one_of(connection, change.c.task_id, [*tasks])))
+    for key, body in (*((ids[at], body) for at, body in bodies.items()), *map(tuple, edits)):
+        found[key].add(identity(tasks[key], digest_of(body)))
+    return found
 
 
 def lock_stored(

@@ -4,12 +4,12 @@ decisions, without a database."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
-from celery_dlq.model.letter import Attempt, DeadLetter, Outcome
+from celery_dlq.model.letter import Attempt, DeadLetter, Outcome, digest_of
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.rows import fit_text, stored_id
@@ -155,21 +155,27 @@ def _facts_after(
     )
 
 
-def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, str]) -> list[DeadLetter]:
-    """``batch`` with other ids for letters whose ids belong to letters of another task.
+def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, Set[str]]) -> list[DeadLetter]:
+    """``batch`` with other ids for letters whose ids belong to other messages, and a remark that says so.
 
     The letter of a redriven message is never renamed, because the message names it.
 
     :param batch: in the order in which letters are merged.
-    :param owners: the tasks of the open letters that are stored, by id.
+    :param owners: the identities of the open letters that are stored, by id.
     """
-    tasks, apart = dict(owners), []
+    known, apart = dict(owners), []
     for letter in batch:
-        owner = tasks.setdefault(letter.task_id, letter.task)
-        same = _is_of(owner, letter.task) or redrive_of(letter) > 0
-        other = letter if same else letter.with_(task_id=other_id(letter.task_id, letter.task))
-        apart.append(other)
+        own = identity(letter.task, digest_of(letter.envelope.body))
+        is_own = own in known.setdefault(letter.task_id, {own}) or redrive_of(letter) > 0
+        apart.append(letter if is_own else _renamed(letter, own))
     return apart
+
+
+def _renamed(letter: DeadLetter, own: str) -> DeadLetter:
+    remark = f"another message has the id {letter.task_id}"
+    evidence = "; ".join(filter(None, (letter.explanation.evidence, remark)))
+    explained = replace(letter.explanation, evidence=evidence)
+    return letter.with_(task_id=other_id(letter.task_id, own), explanation=explained)
 
 
 def ids_of_success(outcome: Outcome) -> list[str]:
@@ -178,25 +184,27 @@ def ids_of_success(outcome: Outcome) -> list[str]:
     # The message of a redrive names its letter, and may have been sent to another task.
     if outcome.redrive or not outcome.task:
         return [own]
-    return [own, other_id(outcome.task_id, outcome.task)]
+    return [own, other_id(outcome.task_id, identity(outcome.task, outcome.digest))]
 
 
-def letter_of_success(outcome: Outcome, owners: Mapping[str, str]) -> str:
+def letter_of_success(outcome: Outcome, owners: Mapping[str, Set[str]]) -> str:
     """The id of the letter that a success is of.
 
-    :param owners: the tasks of the letters that are stored under :func:`ids_of_success`, by id.
+    :param owners: the identities of the letters that are stored under :func:`ids_of_success`, by id.
     """
     own, *other = ids_of_success(outcome)
-    return other[0] if other and not _is_of(owners.get(own), outcome.task) else own
+    is_own = identity(outcome.task, outcome.digest) in owners.get(own, ())
+    return other[0] if other and not is_own else own
 
 
-def other_id(task_id: str, task: str) -> str:
-    """The id of a letter of ``task`` if its own id belongs to another task. It is the same for every delivery
-    of the message."""
-    digest = hashlib.blake2b(task.encode("utf-8", "surrogatepass"), digest_size=4)
-    return stored_id(f"{task_id}~{digest.hexdigest()}")
+def identity(task: str, digest: str = "") -> str:
+    """Identifies a message of ``task``, whose body has this ``digest``, among those with the same id. It is
+    the same for every delivery of the message. Without a digest, all messages of the task have it."""
+    text = fit_text(tables.letter.c.task, task) + digest
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _is_of(owner: str | None, task: str) -> bool:
-    """Whether ``owner``, a stored name, is that of ``task``."""
-    return owner == task or owner == fit_text(tables.letter.c.task, task)
+def other_id(task_id: str, own: str) -> str:
+    """The id of the letter of a message with the identity ``own``, if the message's id belongs to another
+    message."""
+    return stored_id(f"{task_id}~{own}")

@@ -24,9 +24,10 @@ from celery.utils.log import get_logger
 from celery.worker.request import Request
 
 from celery_dlq.classify import is_a
+from celery_dlq.codec import raw_body
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
-from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.recorder.returned import has_returned
 from celery_dlq.redact import safe_message
@@ -410,4 +411,5 @@ class DLQRequest(Request):  # type: ignore[misc]
             worker=self.hostname or "",
             task=self.type,
             release=self.dlq.app.settings.release,
+            digest=digest_of(raw_body(self._message.body, self._message.content_encoding)),
         )

@@ -1,5 +1,7 @@
 """What a letter holds, and when it is written, on real workers. Every way to end is in the matrix."""
 
+import uuid
+
 import pytest
 from project import Project, wait_for
 
@@ -48,6 +50,22 @@ def test_a_letter_has_everything_known_about_its_failure(project):
     assert letter.rule
     [attempt] = letter.attempts
     assert (attempt.number, attempt.redrive, attempt.pid) == (1, 0, letter.pid)
+
+
+def test_two_calls_under_one_id_are_two_letters_and_each_is_redriven(project):
+    sent = str(uuid.uuid4())
+    with project.worker("-c", "2"):
+        for x in (17, 18):
+            project.app.send_task("proj.terminal", (x,), task_id=sent)
+        wait_for("both letters", lambda: project.count() == 2)
+        found = project.dlq.store.letters.find(Filter(queue=project.queue), limit=9).letters
+        assert {one.args[0] for one in found} == {17, 18}
+        [renamed] = [one for one in found if one.task_id != sent]
+        assert f"another message has the id {sent}" in renamed.explanation.evidence
+        project.fixed.touch()
+        project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        for one in found:
+            project.wait_for_letter(one.task_id, State.RESOLVED)
 
 
 def test_attempts_tell_the_whole_history(project):

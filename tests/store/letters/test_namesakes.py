@@ -1,4 +1,4 @@
-"""Messages of different tasks under one id: each has its letter, whole."""
+"""Different messages under one id, of one task or of several: each has its letter, whole."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from support.factories import T0, attempt, envelope, letter
 from support.stores import redriving
 
-from celery_dlq.model.letter import Outcome
+from celery_dlq.model.letter import Outcome, digest_of
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Edit, Filter
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
@@ -24,6 +24,20 @@ def death(task: str, at: float = 0, redrive: int = 0, task_id: str = "17", **cha
         envelope=envelope(task_id, body=body),
         **changes,
     )
+
+
+def called(argument: str, at: float = 0, redrive: int = 0, task_id: str = "17", **changes):
+    """The death of ``shop.charge``, called with ``argument``."""
+    one = death("shop.charge", at, redrive, task_id, **changes)
+    return one.with_(
+        args=[argument], envelope=envelope(task_id, body=f'[["{argument}"], {{}}, {{}}]'.encode())
+    )
+
+
+def arguments(store):
+    """What each letter was called with, by its id."""
+    page = store.letters.find(Filter(states=frozenset(State)), limit=100)
+    return {one.task_id: one.args[0] for one in page.letters}
 
 
 def letters(store):
@@ -81,9 +95,11 @@ def test_a_closed_letters_id_is_free_for_another_task(store):
     assert letters(store)["mail.send"].task_id == "17"
 
 
-def succeed(store, task: str, redrive: int = 0, task_id: str = "17"):
+def succeed(store, task: str, redrive: int = 0, digest: str | None = None):
+    digest = digest_of(death(task).envelope.body) if digest is None else digest
     success = Outcome(
-        task_id=task_id, redrive=redrive, succeeded_at=T0 + timedelta(hours=1), worker="w", task=task
+        task_id="17", redrive=redrive, succeeded_at=T0 + timedelta(hours=1), worker="w", task=task,
+        digest=digest,
     )  # fmt: skip
     return store.letters.record_outcomes([success])
 
@@ -121,3 +137,58 @@ def test_a_name_that_is_cut_is_not_another_name(store):
     for at in (0, 1):
         store.letters.save([death("t" * 300, at)])
     assert len(letters(store)) == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.on_servers
+def test_a_call_with_other_arguments_is_a_letter_of_its_own(store, together):
+    both = [called("a"), called("b", at=1)]
+    for batch in [both] if together else [[one] for one in both]:
+        store.letters.save(batch)
+    found = {argument: store.letters.get(key) for key, argument in arguments(store).items()}
+    assert (found["a"].task_id, found["b"].task_id[:3]) == ("17", "17~")
+    assert found["b"].envelope.body == b'[["b"], {}, {}]'
+    assert "another message has the id 17" in found["b"].explanation.evidence
+    assert "another message" not in found["a"].explanation.evidence
+
+
+def test_deliveries_of_either_stay_in_their_letters(store):
+    for at in (0, 5, 10):
+        store.letters.save([called("b", at + 1), called("a", at)])
+    assert sorted(arguments(store).values()) == ["a", "b"]
+    assert all(len(store.letters.get(key).attempts) == 3 for key in arguments(store))
+
+
+def test_an_edited_letter_is_still_that_of_its_message(store):
+    store.letters.save([called("a")])
+    stored = store.letters.get("17")
+    repaired = called("c").envelope
+    assert store.edits.save(
+        Edit(
+            task_id="17", before=stored.envelope, after=repaired, args=["c"], kwargs={},
+            diff="a -> c", who="ann", why="", at=T0, release="",
+        )
+    )  # fmt: skip
+    store.letters.save([called("a", at=5)])
+    store.letters.save([called("c", at=6, redrive=1)])
+    assert arguments(store) == {"17": "c"}
+
+
+@pytest.mark.parametrize("argument", ["a", "b"])
+@pytest.mark.on_servers
+def test_a_success_closes_the_letter_of_its_own_call(store, argument):
+    store.letters.save([called("a"), called("b", at=1)])
+    digest = digest_of(called(argument).envelope.body)
+    succeed(store, "shop.charge", digest=digest)
+    [closed] = [key for key in arguments(store) if store.letters.get(key).state is State.RESOLVED]
+    assert arguments(store)[closed] == argument
+
+
+def test_a_success_of_a_call_that_has_no_letter_closes_none(store):
+    store.letters.save([called("a")])
+    assert not succeed(store, "shop.charge", digest=digest_of(called("b").envelope.body))
+
+
+def test_a_success_that_an_earlier_release_has_spooled_closes_its_letter(store):
+    store.letters.save([called("a")])
+    assert succeed(store, "shop.charge", digest="")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from celery import Celery
-from support.factories import attempt, letter
+from support.factories import attempt, envelope, letter
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import StoreUnavailable
@@ -129,7 +129,7 @@ def test_one_whose_body_had_succeeded_is_no_letter_and_resolves_the_one_that_wai
     dlq, acknowledged, caplog
 ):
     dlq.store.letters.save([letter("one", task="shop.charge")])
-    leave(dlq, succeeded=True, acknowledged=acknowledged)
+    leave(dlq, body=envelope().body, succeeded=True, acknowledged=acknowledged)
     with caplog.at_level("INFO"):
         found = total(dlq)
     assert (found.letters, found.ended, found.waiting) == (0, 1, 0)

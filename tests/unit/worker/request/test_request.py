@@ -19,8 +19,9 @@ from support.workers.parent_requests import Message, einfo
 import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
-from celery_dlq.model.letter import Outcome
+from celery_dlq.model.letter import Outcome, digest_of
 from celery_dlq.worker.body.ending import Died, Replaced, RunEnd, ending_of, report
+from celery_dlq.worker.message import envelope
 from celery_dlq.worker.request.request import DLQRequest
 
 
@@ -205,6 +206,7 @@ def test_success_of_what_came_back_is_an_outcome(make, desk, late, options, redr
     [outcome] = desk.records
     assert isinstance(outcome, Outcome)
     assert (outcome.task_id, outcome.redrive) == ("4711", redrive)
+    assert outcome.digest == digest_of(envelope(request.message, request.app).body)
     assert request.done == [], "the outcome is not safe yet"
     desk.release()
     assert request.done == ["ack"]
