@@ -25,6 +25,7 @@ from celery_dlq.model.letter import (
 )
 from celery_dlq.model.states import Reason
 from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
+from celery_dlq.worker.celery_quirks.pools import is_of_green_pool
 
 #: Attempts kept in the retry header: the first one, because it opens the retry window, and the latest ones.
 ATTEMPT_LIMIT = 20
@@ -130,10 +131,6 @@ def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     return (attempts[0], *attempts[1 - ATTEMPT_LIMIT :])
 
 
-#: From libraries that may not be installed: the end of a greenlet, and the time limit of the gevent pool.
-_ENDS_OF_GREENLETS = frozenset({"greenlet.GreenletExit", "gevent.timeout.Timeout"})
-
-
 def aborted(exc: BaseException) -> TaskAborted:
     """An ordinary exception in place of ``exc``, which would end the worker."""
     return TaskAborted(f"{type_name(type(exc))}: {safe_message(exc)}")
@@ -145,5 +142,5 @@ def is_shutdown(exc: BaseException) -> bool:
     return (
         terminate_handler_fired()
         or is_a(exc, (WorkerShutdown, WorkerTerminate))
-        or not _ENDS_OF_GREENLETS.isdisjoint(map(type_name, type(exc).__mro__))
+        or is_of_green_pool(exc)
     )

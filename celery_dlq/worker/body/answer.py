@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -86,10 +86,13 @@ def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retr
         return _aborted(exc)
     if is_a(exc, Exception):
         return None if task._built_in else _judged(task, exc, request)
-    return None if is_shutdown(exc) else _aborted(exc)
+    if is_shutdown(exc):
+        return None
+    outcome = _aborted(exc) if task._built_in else _judged(task, exc, request)
+    return replace(outcome, instead=outcome.instead or aborted(exc))
 
 
-def _judged(task: DLQTask, exc: Exception, request: Context) -> Died | Retried:
+def _judged(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
         logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
@@ -112,7 +115,9 @@ def _aborted(exc: BaseException, why: str = "") -> Died:
     return Died(exc, decision, Reason.TERMINAL, instead=aborted(exc))
 
 
-def _send_retry(task: DLQTask, exc: Exception, request: Context, again: Again) -> Died | Retried:
+def _send_retry(
+    task: DLQTask, exc: BaseException, request: Context, again: Again
+) -> Died | Retried:
     decision = again.decision
     request._dlq_judged = again
     try:

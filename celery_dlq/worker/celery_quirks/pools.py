@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
+from traceback import walk_stack
 from typing import Any
 
 from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker import state
+
+from celery_dlq.classify.evidence import dotted_name, read
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -127,6 +131,30 @@ def is_green(pool: Any) -> bool:
     return bool(getattr(pool, "is_green", False))
 
 
+def is_of_green_pool(exc: BaseException) -> bool:
+    """Whether ``exc`` is how Celery ends the greenlet that runs here: by killing it, or at its time limit.
+    Libraries raise both exceptions for reasons of their own, too. These belong to the task.
+
+    The gevent pool starts its timer before the body begins (celery 5.7.0, concurrency/gevent.py, line 33), so
+    no timer of the body with the same seconds is over earlier. The limit may be that of the message, of the
+    task, or of the worker's command line, and only the frame of ``apply_timeout`` has it.
+    """
+    names = {dotted_name(cls) for cls in type(exc).__mro__}
+    if "gevent.timeout.Timeout" in names:
+        frames = (frame for frame, _ in walk_stack(None) if frame.f_code.co_name == "apply_timeout")
+        return read(exc, "seconds") in [frame.f_locals.get("timeout") for frame in frames]
+    is_exit = "greenlet.GreenletExit" in names
+    return is_exit and hasattr(sys.modules["greenlet"].getcurrent(), "dlq_killed")
+
+
+def _kill(pool: Any, terminate_job: Callable[..., object], pid: int, *args: Any) -> None:
+    """Mark the greenlet that Celery is about to kill: its message was revoked, or its run is cancelled."""
+    greenlet = pool._pool_map.get(pid)
+    if greenlet is not None:
+        greenlet.dlq_killed = True
+    terminate_job(pid, *args)
+
+
 class GreenShutdown:
     """Runs Celery's signal handlers in greenlets of their own, and admits no message after a cold shutdown.
 
@@ -149,8 +177,10 @@ class GreenShutdown:
     def join(self, consumer: Any, onward: Callable[[Any], object]) -> bool:
         """Messages have to pass this guard if tasks run as greenlets. Called once, before the worker
         starts."""
-        self._consumer = consumer
-        return is_green(consumer.pool)
+        self._consumer, pool = consumer, consumer.pool
+        if is_green(pool):
+            pool.terminate_job = partial(_kill, pool, pool.terminate_job)
+        return is_green(pool)
 
     def admits(self, request: Any) -> bool:
         """Whether no cold shutdown has begun. During one, Celery's handler waits for the broker, and may

@@ -105,7 +105,7 @@ def test_an_exception_that_ends_threads_ends_the_run_only(app):
         raise SystemExit(3)
 
     run = Run(call)
-    assert (run.failure.reason, run.failure.explanation.rule) == (Reason.TERMINAL, "task.aborted")
+    assert (run.failure.reason, run.failure.explanation.rule) == (Reason.TERMINAL, "python.exit")
 
 
 def test_a_direct_call_and_an_eager_one_return_what_celery_would(app):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import gevent
 import pytest
 from celery.app.task import Context
+from celery.concurrency.gevent import TaskPool, apply_timeout
 from celery.exceptions import (
     Ignore,
     Reject,
@@ -30,6 +31,7 @@ from celery_dlq.errors import TaskAborted
 from celery_dlq.model.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
 from celery_dlq.worker.body.answer import Again, next_step
 from celery_dlq.worker.body.ending import Died
+from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 
 
@@ -183,9 +185,7 @@ def test_a_retry_that_no_message_follows_is_an_error(app):
     assert "call self.retry() instead" in run.failure.explanation.evidence
 
 
-@pytest.mark.parametrize(
-    "exc", [gevent.GreenletExit(), gevent.Timeout(), WorkerTerminate(1), WorkerShutdown(0)]
-)
+@pytest.mark.parametrize("exc", [WorkerTerminate(1), WorkerShutdown(0)])
 def test_an_end_from_outside_gets_through(app, exc):
     @app.task(base=DLQTask)
     def call():
@@ -196,16 +196,18 @@ def test_an_end_from_outside_gets_through(app, exc):
 
 
 @pytest.mark.parametrize(
-    "exc",
+    ("exc", "rule"),
     [
-        MemoryError("all"),
-        SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        asyncio.CancelledError(),
+        (MemoryError("all"), "task.aborted"),
+        (SystemExit(3), "python.exit"),
+        (KeyboardInterrupt(), "python.exit"),
+        (GeneratorExit(), "python.exit"),
+        (asyncio.CancelledError(), "python.exit"),
+        (gevent.GreenletExit(), "default"),
+        (type("Unknown", (BaseException,), {"__module__": "lib"})("x"), "default"),
     ],
 )
-def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
+def test_what_would_kill_the_worker_becomes_a_failure(app, exc, rule):
     @app.task(base=DLQTask)
     def call():
         raise exc
@@ -214,8 +216,104 @@ def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
     assert run.state == "FAILURE"
     assert isinstance(run.result.info.retval, TaskAborted)
     assert run.failure.exception_type == type_name(type(exc))
-    assert run.failure.explanation.rule == "task.aborted"
+    assert run.failure.explanation.rule == rule
     assert run.failure.traceback.splitlines()[-1].startswith(type_name(type(exc)))
+
+
+#: eventlet's, which is not installed.
+EventletTimeout = type("Timeout", (BaseException,), {"__module__": "eventlet.timeout"})
+
+
+@pytest.mark.parametrize("exc", [gevent.Timeout(5), EventletTimeout("5 seconds")])
+def test_one_that_a_rule_knows_is_judged_by_it(app, exc):
+    @app.task(base=DLQTask, max_retries=1)
+    def call():
+        raise exc
+
+    first, last = Run(call), Run(call, retries=1)
+    assert (first.state, first.retried, first.end.rule) == ("RETRY", True, "async.timeout")
+    assert pickle.loads(pickle.dumps(first.einfo)).exception is not None
+    assert (last.state, last.failure.reason) == ("FAILURE", Reason.EXHAUSTED)
+    assert last.failure.exception_type == type_name(type(exc))
+    assert isinstance(last.result.info.retval, TaskAborted)
+
+
+def test_a_task_may_name_it(app):
+    @app.task(base=DLQTask, dlq_transient=(asyncio.CancelledError,))
+    def call():
+        raise asyncio.CancelledError
+
+    assert Run(call).state == "RETRY"
+
+
+def test_an_exit_for_a_transient_error_is_not_retried(app):
+    @app.task(base=DLQTask)
+    def call():
+        try:
+            raise ConnectionError("bank")
+        except ConnectionError:
+            raise SystemExit(1)  # noqa: B904
+
+    assert Run(call).failure.explanation.rule == "python.exit"
+
+
+class TestGreenPool:
+    """How Celery's gevent pool ends a greenlet, and the same exceptions from elsewhere."""
+
+    def test_a_greenlet_that_celery_kills_is_not_a_failure(self, app):
+        @app.task(base=DLQTask)
+        def call():
+            gevent.sleep(0)
+            gevent.sleep(60)
+
+        pool = TaskPool(1)
+        GreenShutdown().join(SimpleNamespace(pool=pool), None)
+        greenlet = gevent.spawn(Run, call)
+        pool._pool_map = {id(greenlet): greenlet}
+        gevent.sleep(0)
+        pool.terminate_job(id(greenlet), "TERM")
+        greenlet.join()
+        assert isinstance(greenlet.value, gevent.GreenletExit)
+
+    def test_one_that_a_library_kills_is(self, app):
+        @app.task(base=DLQTask)
+        def call():
+            gevent.kill(gevent.getcurrent())
+            gevent.sleep(60)
+
+        run = gevent.spawn(Run, call).get()
+        assert run.failure.exception_type == "greenlet.GreenletExit"
+
+    @pytest.mark.parametrize(
+        ("raised", "over", "states"),
+        [
+            ("the pool's", [60], []),
+            ("its own", [], ["RETRY"]),
+            ("its own, in a hook", [], ["FAILURE"]),
+        ],
+    )
+    def test_only_the_time_limit_of_the_pool_gets_through(self, app, raised, over, states):
+        limits, calls, ended = [], [], []
+
+        class Limit(gevent.Timeout):
+            def __init__(self, seconds):
+                super().__init__(seconds)
+                limits.append(self)
+
+        class Hooked(DLQTask):
+            def before_start(self, *args):
+                if raised == "its own, in a hook":
+                    raise gevent.Timeout(5)
+
+        @app.task(base=Hooked)
+        def call():
+            raise limits[0] if raised == "the pool's" else gevent.Timeout(5)
+
+        apply_timeout(
+            Run, (call,), callback=ended.append, getpid=lambda: 1, timeout=60, Timeout=Limit,
+            timeout_callback=lambda soft, timeout: calls.append(timeout),
+        )  # fmt: skip
+        assert (calls, [run.state for run in ended]) == (over, states)
 
 
 def test_the_history_header_is_plain_json_text(app):

@@ -19,6 +19,9 @@ class Pool:
     def __init__(self):
         self.spawned = []
 
+    def terminate_job(self, pid, signal=None):
+        raise NotImplementedError
+
     def spawn_n(self, function, *args):
         self.spawned.append(lambda: function(*args))
 
