@@ -27,7 +27,7 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.uuid import uuid
 
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.ending import begin, report_end, send_left
+from celery_dlq.worker.body.ending import begin, leave_fork, report_end, send_left
 from celery_dlq.worker.failure import aborted, is_shutdown
 from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
@@ -161,9 +161,12 @@ def run_batch(
     :param embeds: the callbacks, chain and chord of each message, which its retry keeps.
     :return: the end of each message; None if the body succeeded.
     """
+    begin()
     try:
         _run_body(task, messages)
+        leave_fork()
     except BaseException as exc:
+        leave_fork(exc)
         if is_shutdown(exc):
             raise
         logger.exception("A batch of %d messages of %s failed", len(messages), task.name)

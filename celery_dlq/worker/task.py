@@ -20,9 +20,8 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_options import check_key
-from celery_dlq.worker.body.answer import answer, own_rules
+from celery_dlq.worker.body.answer import answer, finish, own_rules
 from celery_dlq.worker.body.ending import (
-    FINISHED,
     Replaced,
     Tracer,
     awaits_bodies,
@@ -234,28 +233,25 @@ class DLQTask(Task):  # type: ignore[misc]
                 result = self.run(*args, **kwargs)
             else:
                 result = super().__call__(*args, **kwargs)
+            if not self._is_async:
+                finish(request)
         except BaseException as exc:
             instead = answer(self, exc, request)
             if instead is None:
                 raise
             raise instead from exc
-        if self._is_async:
-            return self._awaited(result, request)
-        if not request.is_eager:
-            here().ending = FINISHED
-        return result
+        return self._awaited(result, request) if self._is_async else result
 
     async def _awaited(self, body: Any, request: Context) -> Any:
         """The result of ``body``, a coroutine, for a pool that awaits it."""
         try:
             result = await body
+            finish(request)
         except BaseException as exc:
             instead = answer(self, exc, request)
             if instead is None:
                 raise
             raise instead from exc
-        if not request.is_eager:
-            here().ending = FINISHED
         return result
 
     @property

@@ -18,7 +18,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import Exhausted, Wait
-from celery_dlq.worker.body.ending import Died, Retried, ending_of, here
+from celery_dlq.worker.body.ending import FINISHED, Died, Retried, ending_of, here, leave_fork
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Judged,
@@ -58,6 +58,7 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
     try:
         if request.is_eager:
             return _retry_eagerly(task, exc, request)
+        leave_fork(exc)
         outcome = _outcome(task, exc, request)
         if outcome is None:
             return None
@@ -69,6 +70,14 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
             logger.exception("celery_dlq could not judge the failure of %s", task.name)
         return None
     return outcome.instead
+
+
+def finish(request: Context) -> None:
+    """Called when the body has returned."""
+    if request.is_eager:
+        return
+    leave_fork()
+    here().ending = FINISHED
 
 
 def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried | None:

@@ -140,6 +140,8 @@ class Waiting:
 class Here:
     """The end of a run, until it is reported."""
 
+    #: The value of :data:`_forks` when it began.
+    forks: int
     #: How the body ended; None until it has ended.
     ending: Ending | None = None
     #: The retry that waits for the parent.
@@ -150,6 +152,18 @@ class Here:
     refused: tuple[BaseException, Reason] | None = None
 
 
+#: How many forks lead from the program's first process to this one. Asking for the process's id would cost
+#: each task two system calls.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
 # Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
 _here: ContextVar[Here] = ContextVar("celery_dlq.here")
 
@@ -157,6 +171,7 @@ _here: ContextVar[Here] = ContextVar("celery_dlq.here")
 def begin() -> Here:
     """Called when a run begins in this context."""
     _here.set(found := Here())
+    found.forks = _forks
     return found
 
 
@@ -168,6 +183,26 @@ def last() -> Here | None:
 def here() -> Here:
     """The end of the run in this context, or of the last one."""
     return _here.get(None) or begin()
+
+
+def leave_fork(exc: BaseException | None = None) -> None:
+    """Called when the body has ended, by ``exc`` or because it has returned. If the body has forked this
+    process, the process ends here, too, with the exit code that ``multiprocessing`` would give it.
+
+    A run ends in the process that began it. Celery does not know that this is another one: it would store
+    the end of the body here as the task's, acknowledge the message and, on prefork, take the next task from
+    the pipe of the pool.
+    """
+    if here().forks == _forks:
+        return
+    code: Any = 1
+    try:
+        code = (exc.code or 0) if is_a(exc, SystemExit) else int(exc is not None)
+        if exc is not None and code:
+            logger.error("A process that a task has forked failed:\n%s", traceback_text(exc))
+        send_left()
+    finally:
+        os._exit(code & 0xFF if isinstance(code, int) else 1)
 
 
 def awaits_bodies() -> bool:
@@ -248,9 +283,11 @@ def reporting(tracer: Tracer) -> Tracer:
         try:
             result = tracer(uuid, args, kwargs, request)
         except BaseException as exc:
+            leave_fork(exc)
             if is_shutdown(exc):
                 raise
             result = trace_ok_t(failed_outside(exc), TraceInfo(FAILURE, exc), 0.0, None)
+        leave_fork()
         if result.info is None:
             returned.note(uuid)
         else:
