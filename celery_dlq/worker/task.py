@@ -282,7 +282,7 @@ class DLQTask(Task):  # type: ignore[misc]
         """Celery's ``retry``; without ``eta`` or ``countdown`` the wait comes from the backoff,
         unless the task sets ``default_retry_delay``. A run sends one retry: further calls return it, or raise
         it."""
-        request, waiting = self.request, None
+        request, waiting, may_follow = self.request, None, False
         again = successor_of(request)
         if again is not None:
             if throw:
@@ -293,6 +293,7 @@ class DLQTask(Task):  # type: ignore[misc]
             # Only a retry that ends the run can travel to the worker's parent with its end.
             ends_the_run = throw or judged is not None
             if judged is None:
+                may_follow = True
                 max_retries, free = limit_of_own_retry(self, request, exc, max_retries)
                 spend_on_own_retry(self, request, exc, max_retries)
                 judged = Judged(ASKED_FOR, free)
@@ -303,10 +304,10 @@ class DLQTask(Task):  # type: ignore[misc]
             options = {**group_of(request), **options}
             waiting = long_wait(self, eta, countdown) if ends_the_run else None
         if waiting is not None:
-            eta, countdown = None, 0
+            eta, countdown, may_follow = None, 0, False
             options |= waiting.options
         again = self._celerys_retry(
-            exc, args, kwargs, exc, False, eta, countdown, max_retries, **options
+            may_follow, exc, args, kwargs, exc, False, eta, countdown, max_retries, **options
         )
         if waiting is not None:
             waiting.park(again, cause_of(exc))
@@ -337,21 +338,29 @@ class DLQTask(Task):  # type: ignore[misc]
             self.request._dlq_successor = Replaced(continues=bool(redrive and own))
             raise self.request._dlq_successor from None
 
-    def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
-        request = self.request
+    def _celerys_retry(self, may_follow: bool, exc: Any, *args: Any, **options: Any) -> Any:
+        """Celery's ``retry``.
+
+        :param may_follow: whether a task's own ``apply_async()`` may send the retry later, before the body
+            ends: for example, when a transaction is committed.
+        """
+        request, again = self.request, None
         by_celery = not self._sends_itself or request.called_directly or request.is_eager
         try:
             with nullcontext() if by_celery else must_be_sent(str(self.name)):
-                return super().retry(*args, **options)
+                again = super().retry(*args, **options)
         except (Retry, Ignore):
             raise
         except Reject as rejected:
             why = unpublished(rejected)
             note_refused(request, Refused(rejected, cause_of(exc), Reason.REJECTED, why))
-            raise
+            if again is None or not may_follow:
+                raise
+            here().unsent = again
         except Exception as exhausted:
             note_refused(request, Refused(exhausted, exhausted, Reason.EXHAUSTED))
             raise
+        return again
 
     def _get_exec_options(self) -> Any:
         # Celery's apply_async() asks for them when it is about to send.

@@ -50,7 +50,7 @@ _RULE_OPTIONS = (
 )  # fmt: skip
 
 
-def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
+def answer(task: DLQTask, exc: BaseException, request: Context) -> BaseException | None:
     """Retry the run that ``exc`` ended, or let its message die.
 
     :return: the exception that goes to Celery in place of ``exc``; None for ``exc`` itself.
@@ -60,6 +60,8 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
             return _retry_eagerly(task, exc, request)
         leave_fork(exc)
         outcome = _outcome(task, exc, request)
+        if isinstance(outcome, Retried) and here().unsent is not None:
+            outcome = refused_rejected(request)
         if outcome is None:
             return None
         here().ending = ending = ending_of(outcome, request)
@@ -69,15 +71,21 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
             # The task's own error must reach Celery whatever happens here.
             logger.exception("celery_dlq could not judge the failure of %s", task.name)
         return None
-    return outcome.instead
+    return None if outcome.instead is exc else outcome.instead
 
 
 def finish(request: Context) -> None:
-    """Called when the body has returned."""
+    """Called when the body has returned.
+
+    :raises Retry: the body has asked for it, and nothing has sent it.
+    """
     if request.is_eager:
         return
     leave_fork()
-    here().ending = FINISHED
+    run = here()
+    if run.unsent is not None:
+        raise run.unsent
+    run.ending = FINISHED
 
 
 def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried | None:

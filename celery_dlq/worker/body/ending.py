@@ -86,7 +86,7 @@ class Died:
     #: Added to the decision's evidence.
     why: str = ""
     #: Goes to Celery in place of the exception that the body raised.
-    instead: Exception | None = None
+    instead: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,8 @@ class Here:
     ending: Ending | None = None
     #: The retry that waits for the parent.
     waiting: Waiting | None = None
+    #: The retry that the body has asked for and nothing has sent yet.
+    unsent: Retry | None = None
     #: What the run has logged; None if it has logged nothing.
     log: RunLog | None = None
     #: The exception by which a retry was refused before the body began, and why.

@@ -35,7 +35,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import RetryBudget, RetryPolicy
-from celery_dlq.worker.body.ending import Died, Tracer, attempt_of, here
+from celery_dlq.worker.body.ending import Died, Tracer, attempt_of, here, last
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 
 if TYPE_CHECKING:
@@ -217,11 +217,12 @@ def refused_with(request: Context, exc: BaseException, decision: Decision) -> Di
 
 
 def refused_rejected(request: Context) -> Died | None:
-    """The end of a run by a Reject, if the Reject is Celery's, for a retry that could not be published."""
+    """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
+    nothing has sent; None for another Reject."""
     refused = _noted(request)
     if refused is None or refused.reason is not Reason.REJECTED:
         return None
-    return Died(refused.exc, ASKED_FOR, refused.reason, refused.why)
+    return Died(refused.exc, ASKED_FOR, refused.reason, refused.why, refused.raised)
 
 
 def unpublished(rejected: Reject) -> str:
@@ -310,5 +311,10 @@ def note_sent(task: str) -> None:
         _here.sent.add(task)
 
 
-def _hear(sender: str, **_: Any) -> None:
+def _hear(sender: str, headers: Any, body: Any, **_: Any) -> None:
     note_sent(sender)
+    run = last()
+    # In the protocol of Celery 3, the body has the id.
+    fields = body if isinstance(body, Mapping) else headers
+    if run and run.unsent and run.unsent.sig.options["task_id"] == fields.get("id"):
+        run.unsent = None

@@ -1,10 +1,12 @@
 """Retries that cannot be published, or that the task's own apply_async() keeps back: letters."""
 
 import contextlib
+from functools import partial
 
 import pytest
 from celery import Task
 from celery.exceptions import (
+    Ignore,
     Reject,
 )
 from support.workers.task_tracer import Run
@@ -90,6 +92,133 @@ def test_one_that_waits_in_the_store_is_held_to_it_too(app):
         raise Transient("closed", retry_after=60)
 
     assert Run(call).failure.reason is Reason.REJECTED
+
+
+class OnCommit(Task):
+    """Sends when the transaction of its thread is committed, as with Django's ``on_commit``."""
+
+    waiting = None
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        send = partial(super().apply_async, args, kwargs, **options)
+        if OnCommit.waiting is None:
+            return send()
+        OnCommit.waiting.append(send)
+        return None
+
+
+@contextlib.contextmanager
+def atomic():
+    OnCommit.waiting = waiting = []
+    try:
+        yield
+    finally:
+        OnCommit.waiting = None
+    for send in waiting:
+        send()
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_a_retry_that_is_sent_on_commit_is_a_retry(app, protocol):
+    app.conf.task_protocol = protocol
+
+    @app.task(base=type("Base", (DLQTask, OnCommit), {"abstract": True}), bind=True)
+    def call(self):
+        with atomic():
+            self.retry(throw=False, countdown=0)
+            assert self.retry(throw=False) is self.request._dlq_successor, "once"
+        return "done"
+
+    run = Run(call)
+    assert (run.state, run.result.retval, run.failure) == ("SUCCESS", "done", None)
+    assert run.message is not None
+
+
+def test_it_is_one_if_the_body_raises_it_after_the_commit(app):
+    @app.task(base=type("Base", (DLQTask, OnCommit), {"abstract": True}), bind=True)
+    def call(self):
+        with atomic():
+            again = self.retry(exc=KeyError("eur"), throw=False, countdown=0)
+        raise again
+
+    run = Run(call)
+    assert (run.state, run.retried, run.failure) == ("RETRY", True, None)
+    assert run.message is not None
+
+
+@pytest.fixture
+def transactions(tmp_path):
+    """Django's transactions, on a database."""
+    django = pytest.importorskip("django")
+    from django.conf import settings
+
+    if not settings.configured:
+        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "shop.sqlite3")}
+        settings.configure(DATABASES={"default": database}, USE_TZ=True)
+        django.setup()
+    from django.db import connection, transaction
+
+    yield transaction
+    connection.close()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_so_it_is_with_django(app, transactions, commits):
+    from celery.contrib.django.task import DjangoTask
+
+    class SentOnCommit(DLQTask, DjangoTask):
+        abstract = True
+
+        def apply_async(self, *args, **options):
+            transactions.on_commit(lambda: DLQTask.apply_async(self, *args, **options))
+
+    @app.task(base=SentOnCommit, bind=True)
+    def call(self):
+        with transactions.atomic():
+            self.retry(exc=KeyError("eur"), throw=False, countdown=0)
+            transactions.set_rollback(not commits)
+
+    run = Run(call)
+    assert (run.message is not None) is commits
+    assert run.state == ("SUCCESS" if commits else "REJECTED")
+    assert (run.failure is None) is commits
+
+
+@pytest.mark.parametrize("end", ["returns", "raises it", "ignores", "fails", "fails for good"])
+def test_one_whose_transaction_is_rolled_back_is_dead_lettered(app, end):
+    @app.task(base=type("Base", (DLQTask, OnCommit), {"abstract": True}), bind=True)
+    def call(self):
+        OnCommit.waiting = []
+        again = self.retry(exc=KeyError("eur"), throw=False, countdown=0)
+        if end == "raises it":
+            raise again
+        if end == "ignores":
+            raise Ignore
+        if end == "fails":
+            raise ConnectionError("bank")
+        if end == "fails for good":
+            raise ValueError("bank")
+
+    try:
+        run = Run(call)
+    finally:
+        OnCommit.waiting = None
+    assert run.message is None
+    assert run.failure.exception_type == ("ValueError" if end == "fails for good" else "KeyError")
+    why = Reason.TERMINAL if end == "fails for good" else Reason.REJECTED
+    assert run.failure.reason is why
+
+
+def test_what_else_the_body_sends_after_it_does_not_count_as_the_retry(app):
+    @app.task(base=type("Base", (DLQTask, OnCommit), {"abstract": True}), bind=True)
+    def call(self, page=1):
+        OnCommit.waiting = []
+        self.retry(exc=KeyError("eur"), throw=False, countdown=0)
+        OnCommit.waiting = None
+        self.apply_async((2,))
+
+    run = Run(call)
+    assert (run.state, run.failure.reason) == ("REJECTED", Reason.REJECTED)
 
 
 class Routing(Task):
