@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import gevent
 import proj
 from billiard.process import current_process
 from celery import signals
@@ -136,6 +137,34 @@ def interrupted(self):
 @task()
 def generator_exit(self):
     raise GeneratorExit
+
+
+@also_late
+@task()
+def greenlet_exit(self):
+    raise gevent.GreenletExit
+
+
+@task(max_retries=1)
+def gevent_timeout(self):
+    with gevent.Timeout(0.01):
+        gevent.sleep(60)
+
+
+@task()
+def forks(self):
+    child = os.fork()
+    if not child:
+        raise ConnectionError("the bank is down")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
+@task()
+def forks_and_both_return(self):
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+        assert status == 0
 
 
 class DiesOfItsSuccess(DLQTask):

@@ -204,9 +204,31 @@ def _base_exceptions() -> Iterator[Mode]:
          "The whole worker ends; with late acknowledgement the next one, too."),
         ("generator-exit", "It raises `GeneratorExit`", "matrix.generator_exit", "GeneratorExit",
          "FAILURE on prefork; elsewhere no result, no log, and acknowledged late it stays unacknowledged."),
+        ("greenlet-exit", "It raises `GreenletExit`, as a library does that kills its greenlet",
+         "matrix.greenlet_exit", "greenlet.GreenletExit",
+         "On gevent it counts as a success without a result or a log; elsewhere as `GeneratorExit`."),
     ):  # fmt: skip
         end = letter(Reason.TERMINAL, exception)
         yield from both(id_, title, task, end=end, plain=plain, ours=_LETTER)
+    yield one(
+        id="gevent-timeout", title="It raises `gevent.Timeout` in every attempt",
+        send=sends("matrix.gevent_timeout"),
+        end=letter(Reason.EXHAUSTED, "gevent.timeout.Timeout", attempts=2, runs=2),
+        plain="FAILURE with `MaybeEncodingError` on prefork; elsewhere as `GeneratorExit`.",
+        ours="Retried; then a letter with every attempt.",
+    )  # fmt: skip
+
+
+def _forks() -> Iterator[Mode]:
+    for id_, title, task in (
+        ("fork-raises", "It forks, and its child raises a transient exception", "matrix.forks"),
+        ("fork-returns", "It forks, and its child returns, too", "matrix.forks_and_both_return"),
+    ):
+        yield one(
+            id=id_, title=title, send=sends(task), end=done(),
+            plain="The child stores its end as the task's, and takes further tasks of the pool.",
+            ours="Done: the child ends where it leaves the body, with the exit code of `multiprocessing`.",
+        )  # fmt: skip
 
 
 _EXITS = "The pool process or (solo) the worker ends; threads and gevent leave no trace of it."
@@ -370,6 +392,6 @@ def _sent_by_the_scene(stage: Stage) -> Watched:
 
 
 BODIES: tuple[Mode, ...] = (
-    *_endings(), *_retries(), *_limits(), *_deaths(), *_base_exceptions(), *_control_flow(),
+    *_endings(), *_retries(), *_limits(), *_deaths(), *_base_exceptions(), *_forks(), *_control_flow(),
     *_hooks(), *_canvases(), *_calls(),
 )  # fmt: skip
