@@ -168,6 +168,12 @@ class IsolatedRun(Guard):
             self._isolation = None
             held, self._held = self._held, deque()
         for request in held:
+            self._let_go(request)
+
+    def _let_go(self, request: Any) -> None:
+        try:
             # A request before this one may have to be alone, too.
             if self.admits(request):
                 self._onward(request)
+        except Exception:
+            logger.exception("celery_dlq could not let go of %s", request)

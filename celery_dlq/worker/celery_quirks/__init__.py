@@ -12,6 +12,8 @@ brokers.sendable           Celery 5.5 to 5.7         none                       
                                                                                   second
 pools.forget_job           billiard 4.3, prefork     none                         billiard forgets a job
                                                                                   that it could not pickle
+pools.free_slots_in_turn   kombu 5.5 to 5.7, prefork none                         kombu's semaphore calls
+                                                                                  its waiters in a loop
 pools.GreenShutdown        Celery 5.5 to 5.7, gevent celery/celery#6111, open     signal handlers no longer
                                                                                   run in gevent's hub
 pools.keep_jobs            Celery 5.5 to 5.7,        celery/celery#10151          ``AsynPool.flush``
@@ -35,6 +37,6 @@ Each docstring names the lines that cause the behaviour, and the test that fails
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of
 ``catch_unreadable``, ``keep_jobs``, ``renew_locks_after_fork`` and ``redis_take``, and
 ``worker/capture.py`` the guard ``GreenShutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call
-``sendable``; ``worker/request/handover.py`` calls ``forget_job``. ``worker/request/closing.py`` and
-``worker/foreign.py`` call ``delete_if_rejected``.
+``sendable``; ``worker/request/handover.py`` calls ``forget_job`` and ``free_slots_in_turn``.
+``worker/request/closing.py`` and ``worker/foreign.py`` call ``delete_if_rejected``.
 """

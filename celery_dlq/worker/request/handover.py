@@ -22,7 +22,7 @@ from celery_dlq.errors import PoolFailed
 from celery_dlq.model.worker import Delivery
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import einfo_of, failed_outside
-from celery_dlq.worker.celery_quirks.pools import forget_job
+from celery_dlq.worker.celery_quirks.pools import forget_job, free_slots_in_turn
 from celery_dlq.worker.request.fate import is_internal
 
 logger: logging.Logger = get_logger(__name__)
@@ -50,6 +50,7 @@ class HandOver:
         consumer, controller = self._consumer, self._consumer.controller
         self._process = controller._process_task
         controller._process_task = self._give
+        free_slots_in_turn(controller)
         if not getattr(consumer.pool, "uses_semaphore", False):
             consumer.pool.on_apply = partial(self._apply_here, consumer.pool.on_apply)
         # Otherwise, a request waits for a slot of the pool first.

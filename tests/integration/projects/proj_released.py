@@ -1,5 +1,5 @@
 """The app of ``proj_recorded`` with tasks that run until they are released; its workers soon notice one that
-is gone."""
+is gone, and that a task which must be alone is."""
 
 import os
 import time
@@ -9,11 +9,13 @@ from proj_recorded import app, note
 
 from celery_dlq import DLQTask
 from celery_dlq.upkeep import recovery
+from celery_dlq.worker.admission import isolation
 
 __all__ = ["app"]
 
 recovery.LOOK_S = 0.2
 recovery.ROUND_S = float(os.environ.get("PROJ_ROUND_S", recovery.ROUND_S))
+isolation.TICK_S = 0.01
 
 round_once = recovery.RecoveryThread.round
 

@@ -26,6 +26,8 @@ LONG_S = 600
 SHORT_S = 4
 #: How often another worker looks while one is frozen.
 LOOKS = 15
+#: More than Python's stack has room for, if each of them calls the next one.
+MANY = 150
 #: Seconds within which messages are given back, also on a busy machine.
 SOON_S = 120.0
 
@@ -100,6 +102,21 @@ def test_messages_of_a_killed_worker_run_soon(project, pool, is_late):
     lost = {int(letter.args[0]) for letter in letters_of(project)}
     assert lost == (set() if is_late else {0, 1})
     assert held(project) == 0
+
+
+@pytest.mark.nightly  # the unit tests of isolation and of slots hold it in the gate
+def test_hundreds_that_must_each_run_alone_run_all(project):
+    """Each waits for a slot, gets it, and gives it back while another one is alone."""
+    project.settings.update(dlq_max_deliveries=2, worker_prefetch_multiplier=MANY)
+    send(project, released=2, quick=MANY)
+    with worker(project, "--pool", "prefork", "-c", "2"):
+        wait_for("two tasks to run", lambda: len(began(project)) == 2)
+        wait_for("the others to be reserved", lambda: held(project) == MANY + 2)
+    release(project)
+    with project.worker("--pool", "prefork", "-c", "2"):
+        wait_for("all tasks to end", lambda: len(ended(project)) == MANY + 2)
+        wait_for("all to be acknowledged", lambda: held(project) == 0)
+    assert letters_of(project) == []
 
 
 def test_no_message_is_taken_from_a_worker_that_lives(project):

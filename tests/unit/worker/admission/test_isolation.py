@@ -195,3 +195,23 @@ def test_an_error_of_ours_holds_nobody(worker, isolation, suspect, caplog):
     worker.tick()
     assert "held" in worker.started
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_held_request_that_cannot_go_on_keeps_no_other_one(
+    worker, isolation, enter, suspect, caplog
+):
+    enter()
+    for name in "abc":
+        worker.receive(name)
+    start = isolation._onward
+
+    def enter_pool(request):
+        if request.id == "b":
+            raise OSError("no")
+        start(request)
+
+    isolation._onward = enter_pool
+    worker.end(suspect)
+    worker.tick()
+    assert worker.started == ["a", "c"]
+    assert "could not let go of b" in caplog.text

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from billiard.pool import ApplyResult
 from celery.concurrency import solo, thread
-from celery.exceptions import InvalidTaskError
+from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.worker import state
 from celery.worker.request import Request
 from celery.worker.worker import WorkController
@@ -343,3 +343,61 @@ def test_an_isolated_run_frees_the_slot_of_the_same_worker(worker):
     worker.semaphore.acquire(lambda: None)
     alone.give_slot_back()
     assert worker.semaphore.value == 2
+
+
+#: More than Python's stack has room for, if each of them calls the next one.
+WAITING = 2_000
+
+
+class Waiting:
+    """A request that waits for a slot, and does not use it."""
+
+    id, time_start, refused, _apply_result = "waiting", None, False, None
+
+    def __init__(self, use):
+        self.execute_using_pool = lambda pool: use(self)
+
+    def refuse(self, error):
+        self.refused = True
+
+
+def raises(exc):
+    def use(request):
+        raise exc
+
+    return use
+
+
+@pytest.mark.parametrize(
+    "exc", [TaskRevokedError("waiting"), OSError("broken pipe")], ids=["revoked", "refused"]
+)
+def test_thousands_that_the_pool_does_not_get_leave_the_slots_free(worker, exc):
+    running = [Waiting(lambda request: None) for _ in range(2)]
+    waiting = [Waiting(raises(exc)) for _ in range(WAITING)]
+    for request in running + waiting:
+        worker.receive(request)
+    worker.semaphore.release()
+    assert worker.semaphore.value == 1
+    assert {request.refused for request in waiting} == {isinstance(exc, OSError)}
+
+
+def test_thousands_that_wait_while_one_is_alone_run_afterwards(worker, app, caplog):
+    isolation, started = app.dead_letter_queue.capture.isolation, []
+
+    def use(request):
+        if not isolation.keeps_out(request):
+            started.append(request)
+
+    alone, other = Waiting(lambda request: None), Waiting(lambda request: None)
+    waiting = [Waiting(use) for _ in range(WAITING)]
+    for request in [alone, other, *waiting]:
+        worker.receive(request)
+    isolation.enter(alone, lambda is_alone: None, lambda then: None)
+    worker.semaphore.release()  # the other one has ended
+    assert started == []
+    state.task_ready(alone)
+    worker.semaphore.release()
+    worker.tick()
+    while len(started) < WAITING:
+        worker.semaphore.release()
+    assert (started, caplog.messages) == (waiting, [])
