@@ -240,7 +240,7 @@ def _fields(event: Event) -> Iterator[tuple[str, str]]:
         yield "Cause", value.why
     elif isinstance(value, Stall):
         yield "Worker", value.worker
-        yield "Waiting", f"{value.messages:,} in {', '.join(value.queues)}"
+        yield "Waiting", f"{value.messages:,} in {', '.join(value.queues) or 'the worker'}"
     elif isinstance(value, Operation):
         yield "Operation", value.id
         yield "Cause", value.cause

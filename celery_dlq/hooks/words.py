@@ -57,10 +57,7 @@ def subject(value: EventValue) -> str:
         return f"{value.name}: {clip(value.why, LINE_LIMIT)}"
     if isinstance(value, Stall):
         ends = "; it ends itself" if value.ends_worker else ""
-        return (
-            f"{value.worker} has received nothing for {value.seconds:.0f} s, although messages wait "
-            f"({clip(', '.join(value.queues), LINE_LIMIT)}: {value.messages}){ends}"
-        )
+        return f"{value.worker} {clip(value.what, LINE_LIMIT)}{ends}"
     counts = value.counts
     return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
 

@@ -241,7 +241,8 @@ UNRECOVERED_AGE = Family(
 STALLED = Family(
     "celery_dlq_worker_stalled", GAUGE, (),
     "1 if the worker has received nothing for dlq_stall_after, although messages wait and it has free "
-    "slots, until it receives a message; otherwise 0. Missing with PROMETHEUS_MULTIPROC_DIR.",
+    "slots, until it receives a message; also while it keeps a message that could have run for 15 minutes "
+    "and dlq_stall_after; otherwise 0. Missing with PROMETHEUS_MULTIPROC_DIR.",
 )
 
 SENT_AGAIN = Family(

@@ -116,11 +116,12 @@ class Stall:
 
     #: The name of the worker, such as ``celery@host``.
     worker: str
-    #: When it first saw messages that it did not receive; it has received none after that.
+    #: When it first saw messages that it did not receive or run; it has received none after that.
     since: datetime
     #: When it was sure.
     noticed_at: datetime
-    #: The queues in which messages wait, in alphabetical order, and the number of messages in all of them.
+    #: The queues in which messages wait, in alphabetical order, and the number of messages in all of them. No
+    #: queues if the messages wait in the worker.
     queues: tuple[str, ...]
     messages: int
     #: Whether the worker ends itself (``dlq_on_stall``).
@@ -130,6 +131,17 @@ class Stall:
     def seconds(self) -> float:
         """How long it had received nothing when it was sure."""
         return (self.noticed_at - self.since).total_seconds()
+
+    @property
+    def what(self) -> str:
+        """What the worker has done, for people."""
+        if not self.queues:
+            return f"has kept {self.messages} messages for {self.seconds:.0f} s that it has free slots for"
+        waiting = f"{', '.join(self.queues)}: {self.messages}"
+        return (
+            f"has received nothing for {self.seconds:.0f} s, although it has free slots and messages wait "
+            f"({waiting})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For ``celery inspect stats``: JSON-able, the times in ISO 8601."""

@@ -1,4 +1,5 @@
-"""Notices that a worker receives nothing although messages wait in the broker and it has free slots.
+"""Notices that a worker receives nothing although messages wait in the broker and it has free slots, or that
+it keeps a message that could run.
 
 The consumer's counters enter (:class:`~celery_dlq.worker.reception.Reception`), and the depths of its queues,
 on a connection of the watch's own. A log line and an event for hooks leave, and the end of the worker if the
@@ -25,6 +26,7 @@ from celery_dlq.redrive.queues import messages_in
 from celery_dlq.redrive.sqs import broker_errors
 from celery_dlq.upkeep.ending import Ending
 from celery_dlq.upkeep.periodic import Periodic
+from celery_dlq.worker.admission.isolation import HOLD_S
 from celery_dlq.worker.reception import Reception
 
 logger: logging.Logger = get_logger(__name__)
@@ -39,6 +41,10 @@ LOOKS = 4
 #: If this many seconds pass between two looks, this process or its machine was stopped, and the consumer has
 #: slept, too.
 GAP_S = 15.0
+
+#: Seconds for which a message may be held on purpose. If it still does not run ``dlq_stall_after`` later, its
+#: worker is stalled.
+KEPT_S = HOLD_S
 
 #: The advice in the log about a worker that does not end by itself.
 _NEXT_STEP = (
@@ -92,6 +98,9 @@ class StallWatch:
         self._rest_s = min(PAID_LOOK_S, stall_after_s) if pays else self._look_s
         self._received = reception.received
         self._suspicion: _Suspicion | None = None
+        #: Since when each message is kept, and when that was last looked at.
+        self._kept: dict[str, float] = {}
+        self._looked_at = monotonic()
 
     @property
     def wait_s(self) -> float:
@@ -108,16 +117,31 @@ class StallWatch:
 
         :raises BrokerError: the broker does not answer. The stall, if any, continues; a suspicion is dropped.
         """
-        if self._has_received():
+        has_received, stall = self._has_received(), self._reception.stall
+        kept = self._kept_for_long()
+        if kept and stall is None:
+            return self._begin_stall(KEPT_S + self._stall_after_s, (), kept)
+        if not kept and (has_received or (stall is not None and not stall.queues)):
             return self._end_stall()
-        if self._reception.stall is not None:
+        if stall is not None:
             return None  # until it receives a message, whether or not others have emptied the queue
         suspicion, self._suspicion = self._suspicion, None
         waiting = self._seen_waiting()
         if not waiting:
             return None
-        self._suspicion = self._strengthened(suspicion)
-        return self._begin_stall(self._suspicion, waiting)
+        self._suspicion = found = self._strengthened(suspicion)
+        lasted_s = found.last - found.since
+        if lasted_s < self._stall_after_s or found.looks < LOOKS:
+            return None
+        return self._begin_stall(lasted_s, tuple(sorted(waiting)), sum(waiting.values()))
+
+    def _kept_for_long(self) -> int:
+        """How many messages the worker keeps."""
+        now, last, self._looked_at = self._monotonic(), self._looked_at, self._monotonic()
+        before = self._kept if now - last < self._rest_s + GAP_S else {}
+        self._kept = {one: before.get(one, now) for one in self._reception.kept()}
+        most_s = KEPT_S + self._stall_after_s
+        return sum(now - since >= most_s for since in self._kept.values())
 
     def _has_received(self) -> bool:
         received = self._reception.received
@@ -141,17 +165,14 @@ class StallWatch:
             return _Suspicion(now, now)
         return replace(suspicion, last=now, looks=suspicion.looks + 1)
 
-    def _begin_stall(self, suspicion: _Suspicion, waiting: Mapping[str, int]) -> Stall | None:
-        lasted_s = suspicion.last - suspicion.since
-        if lasted_s < self._stall_after_s or suspicion.looks < LOOKS:
-            return None
+    def _begin_stall(self, lasted_s: float, queues: tuple[str, ...], messages: int) -> Stall:
         now = self._now()
         stall = Stall(
             worker=self._worker,
             since=now - timedelta(seconds=lasted_s),
             noticed_at=now,
-            queues=tuple(sorted(waiting)),
-            messages=sum(waiting.values()),
+            queues=queues,
+            messages=messages,
             ends_worker=self._ends_worker,
         )
         self._reception.stall = stall
@@ -283,9 +304,8 @@ class StallThread(Periodic):
 
     def _announce(self, stall: Stall) -> None:
         logger.error(
-            "this worker is stalled: it has received nothing for %.0f s, although it has free slots and "
-            "messages wait (%s: %d); %s",
-            stall.seconds, ", ".join(stall.queues), stall.messages,
+            "this worker is stalled: it %s; %s",
+            stall.what,
             "it ends, because dlq_on_stall is 'exit'" if stall.ends_worker else _NEXT_STEP,
         )  # fmt: skip
         self._dlq.announcer().stalled(stall)

@@ -62,6 +62,15 @@ class Reception:
             return False
         return consumer.connection is None or self._has_room()
 
+    def kept(self) -> set[str]:
+        """The ids of the messages that do not run, although the pool has free slots and no message must be
+        alone."""
+        # One step for the interpreter, so that no request comes or goes meanwhile.
+        requests = [one for one in list(state.requests.values()) if one in state.reserved_requests]
+        waiting = {one.id for one in requests if not _has_begun(one)}
+        is_free = len(requests) - len(waiting) < _slots(self._consumer.pool)
+        return waiting if is_free and not self._consumer.dlq.isolation.is_on else set()
+
     def _noticing(self, handle: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handle``, which gets each message of a new connection. Messages of the last connection no longer
         count: the broker delivers them again."""
@@ -129,3 +138,9 @@ def _gives_to_one(queue: Any) -> bool:
     """Whether the broker delivers to one consumer at a time, so that this one may rightly get nothing."""
     arguments = getattr(queue, "queue_arguments", None) or {}
     return bool(arguments.get("x-single-active-consumer"))
+
+
+def _has_begun(request: Any) -> bool:
+    """Whether the pool has got ``request``."""
+    given = getattr(request, "_apply_result", None)
+    return given is not None or request in state.active_requests

@@ -131,9 +131,12 @@ def check_stalled(session: Session) -> Findings:
     for node, stall in stalls.items():
         if stall:
             queues = ", ".join(stall.get("queues", ()))
+            what, where = ("received nothing", f"messages wait in {queues}")
+            if not queues:
+                what, where = (f"kept {stall.get('messages')} messages", "they could run")
             yield warning(
-                f"{node} has received nothing since {stall.get('since')}, although it has free slots and "
-                f"messages wait in {queues}; restart it, and see: celery -A <app> dlq help stalled-workers"
+                f"{node} has {what} since {stall.get('since')}, although it has free slots and "
+                f"{where}; restart it, and see: celery -A <app> dlq help stalled-workers"
             )
     if stalls and not any(stalls.values()):
         yield ok(f"{counted(len(stalls), 'worker')}, none stalled")

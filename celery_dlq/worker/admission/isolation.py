@@ -74,6 +74,11 @@ class IsolatedRun(Guard):
             self._held.append(request)
             return False
 
+    @property
+    def is_on(self) -> bool:
+        """Whether a request is alone, or waits to be."""
+        return self._isolation is not None
+
     def expect(self, request: Any) -> None:
         """Note that ``request`` has a slot of the pool and may run at any moment."""
         self._coming.add(request)

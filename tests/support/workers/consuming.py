@@ -30,6 +30,7 @@ class Consumer:
         self.pool = SimpleNamespace(num_processes=slots, limit=slots)
         self.connection = SimpleNamespace(transport=SimpleNamespace(driver_type="amqp"))
         self.blueprint = SimpleNamespace(state=RUN)
+        self.dlq = SimpleNamespace(isolation=SimpleNamespace(is_on=False))
 
     def create_task_handler(self, promise=None):
         return lambda message: self.handled.append(message)

@@ -29,7 +29,8 @@ def test_a_group_and_an_operation_in_words(event, group, aborted):
 def test_a_stall_in_words_and_as_data(event, stall):
     told = event(EventKind.WORKER_STALLED, stall)
     assert line(told) == (
-        "worker stalled: w@host has received nothing for 300 s, although messages wait (a, b: 1017)"
+        "worker stalled: w@host has received nothing for 300 s, although it has free slots and messages "
+        "wait (a, b: 1017)"
     )
     ending = replace(told, value=replace(stall, ends_worker=True))
     assert line(ending).endswith("; it ends itself")

@@ -176,3 +176,54 @@ def test_a_queue_for_one_consumer_at_a_time_is_left_out(app, reception):
     arguments = {"x-single-active-consumer": True}
     app.conf.task_queues = [Queue("shop"), Queue("one", queue_arguments=arguments)]
     assert reception.queues() == ["shop"]
+
+
+class Waiting:
+    """A request that the pool may have got."""
+
+    def __init__(self, id, given=None):
+        self.id, self._apply_result = id, given
+
+
+@pytest.fixture
+def reserve():
+    """Reserves a request, as Celery does on its way to the pool."""
+    kept = []
+
+    def reserve(*args):
+        kept.append(Waiting(*args))
+        state.task_reserved(kept[-1])
+        return kept[-1]
+
+    return reserve
+
+
+def test_a_request_that_does_not_run_although_there_is_a_slot_is_kept(reception, reserve):
+    reserve("a")
+    reserve("b", "the pool's")
+    assert reception.kept() == {"a"}
+
+
+def test_a_request_that_waits_for_a_slot_is_not_kept(reception, reserve):
+    reserve("a")
+    reserve("b", "the pool's")
+    reserve("c", "the pool's")
+    assert reception.kept() == set()
+
+
+def test_without_a_result_of_the_pool_the_active_requests_run(reception, reserve):
+    """The solo pool has none until the body has ended."""
+    state.active_requests.add(reserve("a"))
+    assert reception.kept() == set()
+
+
+def test_while_one_is_alone_the_others_wait_on_purpose(consumer, reception, reserve):
+    reserve("a")
+    consumer.dlq.isolation.is_on = True
+    assert reception.kept() == set()
+
+
+def test_after_a_lost_connection_a_request_that_did_not_run_is_not_kept(reception, reserve):
+    """Celery up to 5.6 does not forget it under its id."""
+    state.reserved_requests.discard(reserve("a"))
+    assert reception.kept() == set()

@@ -71,3 +71,13 @@ def test_a_transport_that_does_not_cover_everything_is_a_warning(run, app, answe
         one for one in run("doctor").stdout.splitlines() if "not everything is covered" in one
     ]
     assert line.split()[:2] == ["broker", "warning"]
+
+
+def test_a_worker_that_keeps_messages_is_a_warning(found, answers):
+    answers["w@host"] = {"dlq": {"stalled": {**STALL, "queues": []}}}
+    [(level, text)] = found()
+    assert level == "warning"
+    assert text.startswith(
+        "w@host has kept 3 messages since 2026-11-25T12:00:00+00:00, although it has free slots and they "
+        "could run; restart it"
+    )

@@ -19,6 +19,7 @@ class World:
         self.clock = Clock()
         #: What the consumer says.
         self.received, self.stall, self.names, self.is_free = 0, None, ["celery"], True
+        self.keeps = set()
         #: What the broker says: messages by queue; an error if there is no answer.
         self.depths, self.questions = {}, 0
         #: What happens while the broker is asked.
@@ -31,6 +32,9 @@ class World:
 
     def queues(self):
         return self.names
+
+    def kept(self):
+        return self.keeps
 
     def could_receive(self):
         return self.is_free

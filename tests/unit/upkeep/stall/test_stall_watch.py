@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dlq.upkeep.stall import GAP_S, LOOK_S, Recovered
+from celery_dlq.upkeep.stall import GAP_S, KEPT_S, LOOK_S, Recovered
 
 DAY_S = 86_400
 
@@ -199,3 +199,44 @@ def test_a_broker_that_is_away(world):
     world.depths = None
     world.run(DAY_S)
     assert world.seen == []
+
+
+def run_and_receive(world, seconds):
+    """Other messages come and run."""
+
+    def receive():
+        world.received += 1
+
+    world.run(seconds, receive)
+
+
+def test_a_message_that_is_kept_longer_than_on_purpose_is_a_stall(world):
+    world.keeps = {"a", "b"}
+    run_and_receive(world, KEPT_S + 290)
+    assert world.seen == []
+    world.keeps = {"a", "b", "new"}
+    run_and_receive(world, 20)
+    [stall] = world.seen
+    assert (stall.queues, stall.messages, stall.seconds) == ((), 2, KEPT_S + 300)
+    assert stall.what == "has kept 2 messages for 1200 s that it has free slots for"
+    run_and_receive(world, 100)
+    assert world.seen == [stall], "although others come and run"
+    world.keeps = {"new"}
+    assert world.look() == Recovered(pytest.approx(110, abs=20))
+
+
+def test_a_message_that_runs_meanwhile_is_not_kept(world):
+    for number in range(100):
+        world.keeps = {str(number), str(number + 1)}
+        run_and_receive(world, 600)
+    assert world.seen == []
+
+
+def test_a_time_in_which_the_process_stood_still_does_not_count(world):
+    world.keeps = {"a"}
+    world.look()
+    world.clock.now += 2 * KEPT_S
+    world.run(KEPT_S)
+    assert world.seen == []
+    world.run(400)
+    assert len(world.seen) == 1
