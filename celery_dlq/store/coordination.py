@@ -4,7 +4,7 @@ are by the database's clock."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -194,16 +194,26 @@ class Deliveries(StoreRole):
     def find(self, connection: Connection, task_id: str, task: str) -> tuple[Delivery, ...]:
         """The deliveries of the messages of ``task`` under ``task_id``, over all redrives, oldest first. Two
         apps that share a store may use the same id."""
-        rows = connection.execute(
-            select(delivery)
-            .where(
-                delivery.c.task_id == stored_id(task_id),
-                delivery.c.task == fit_text(delivery.c.task, task),
-                delivery.c.ended.is_(False),
-            )
-            .order_by(delivery.c.started_at)
-        ).mappings()
-        return tuple(read_row(Delivery, row, task_id=task_id, task=task) for row in rows)
+        return _found(connection, {(task_id, task)})
+
+    @writes
+    def begin(
+        self,
+        connection: Connection,
+        wanted: Sequence[tuple[Delivery, Callable[[Delivery, tuple[Delivery, ...]], Any]]],
+    ) -> list[Any]:
+        """Write the deliveries of ``wanted`` that may start, together.
+
+        :param wanted: each with a function that decides. It gets the delivery, and what :meth:`find` returns
+            for the messages of all of them, and returns an object whose ``started`` is the delivery, or None.
+        :return: these objects.
+        """
+        known = _found(connection, {(one.task_id, one.task) for one, _ in wanted})
+        begun = [decide(one, known) for one, decide in wanted]
+        rows = [_row(one.started) for one in begun if one.started]
+        if rows:
+            connection.execute(insert(delivery), rows)
+        return begun
 
     @reads
     def came_again(
@@ -264,6 +274,21 @@ def end_deliveries(connection: Connection, task_ids: Iterable[str]) -> None:
     wanted = one_of(connection, delivery.c.task_id, sorted(set(task_ids)))
     connection.execute(
         update(delivery).where(wanted, delivery.c.ended.is_(False)).values(ended=True)
+    )
+
+
+def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Delivery, ...]:
+    names = {
+        (stored_id(task_id), fit_text(delivery.c.task, task)): {"task_id": task_id, "task": task}
+        for task_id, task in messages
+    }
+    theirs = one_of(connection, delivery.c.task_id, sorted({task_id for task_id, _ in names}))
+    wanted = select(delivery).where(theirs, delivery.c.ended.is_(False))
+    rows = connection.execute(wanted.order_by(delivery.c.started_at)).mappings()
+    return tuple(
+        read_row(Delivery, row, **names[key])
+        for row in rows
+        if (key := (row["task_id"], row["task"])) in names
     )
 
 

@@ -11,6 +11,10 @@ ran in it (:mod:`celery_dlq.worker.admission.isolation`). So a message that mere
 killer is never condemned, however often the worker dies: before its last run it has to wait until it is
 alone, and then its run ends.
 
+Deliveries are counted in batches, one transaction for all that are asked about at the same time. While
+messages run one after the other, the next few are counted before they have a slot of the pool; see
+:data:`AHEAD`.
+
 There are two upper bounds. First, a message that was started three times as often without an end is condemned
 without that proof, because on a worker whose other tasks never end, no message is ever alone. Second, if the
 store does not answer, the same bound applies to the broker's own count, if the broker keeps one; in addition,
@@ -20,6 +24,7 @@ each worker counts the deaths that it sees.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -56,6 +61,9 @@ MEMORY = timedelta(days=7)
 UNWRITTEN = 1_000
 #: How often a worker deletes older deliveries.
 PRUNE_EVERY = timedelta(hours=1)
+#: The most messages that are counted together with one before them, and the time within which as many others
+#: must have got a slot of the pool.
+AHEAD, SOON = 16, timedelta(seconds=0.1)
 
 
 class Fate(Enum):
@@ -92,19 +100,27 @@ class Begun:
     started: Delivery | None = None
 
 
-def begin(store: Store, wanted: Delivery, limit: int, *, patient: bool) -> Begun:
-    """Store ``wanted`` if it may start.
+def begin(
+    wanted: Delivery,
+    known: Sequence[Delivery],
+    *,
+    limit: int,
+    patient: bool = True,
+    ahead: bool = False,
+) -> Begun:
+    """Whether ``wanted`` may start, of whose message the deliveries are among ``known``.
 
     :param patient: whether the delivery waits if it has to be alone; if not, it runs at the same time as
         others.
+    :param ahead: whether it has no slot of the pool yet. If its worker dies first, it is counted although it
+        did not run; so it starts only if none is known.
     """
-    earlier = _unended(store, wanted)
+    earlier = _unended(known, wanted)
     fate = fate_after(earlier, limit)
-    if fate is Fate.POISON or (fate is Fate.RUN_ALONE and patient):
+    must_wait = (fate is Fate.RUN_ALONE and patient) or (earlier and ahead)
+    if fate is Fate.POISON or must_wait:
         return Begun(fate, earlier)
-    started = replace(wanted, number=next_number(earlier))
-    store.deliveries.put(started)
-    return Begun(Fate.RUN, earlier, started)
+    return Begun(Fate.RUN, earlier, replace(wanted, number=next_number(earlier)))
 
 
 def note_deaths(store: Store, deaths: Sequence[Delivery]) -> tuple[Delivery, ...]:
@@ -112,7 +128,8 @@ def note_deaths(store: Store, deaths: Sequence[Delivery]) -> tuple[Delivery, ...
     of ``deaths`` last. Of runs that gave the message back, only the last one is kept, with their number."""
     known: tuple[Delivery, ...] = ()
     for died in deaths:
-        others = [item for item in _unended(store, died) if item.started_at != died.started_at]
+        found = _unended(store.deliveries.find(died.task_id, died.task), died)
+        others = [item for item in found if item.started_at != died.started_at]
         known = (*others, _numbered(died, others))
         store.deliveries.put(known[-1])
         if died.is_given_back:
@@ -134,13 +151,13 @@ def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
     return replace(died, number=number)
 
 
-def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
-    """The deliveries of the message of ``one`` that did not end; if ``one`` gave the message back, the
-    deliveries that gave it back. A delivery that is still running does not count: if a message takes longer
-    than the visibility timeout, Redis delivers it again."""
+def _unended(known: Sequence[Delivery], one: Delivery) -> tuple[Delivery, ...]:
+    """The deliveries among ``known`` of the message of ``one`` that did not end; if ``one`` gave the message
+    back, the deliveries that gave it back. A delivery that is still running does not count: if a message
+    takes longer than the visibility timeout, Redis delivers it again."""
     return tuple(
         item
-        for item in store.deliveries.find(one.task_id, one.task)
+        for item in known
         if _key(item) == _key(one)
         and item.is_given_back == one.is_given_back
         and (item.death or not process.lives(item.process))
@@ -173,6 +190,10 @@ class Deliveries:
         #: Requests whose deliveries were counted, and that were not seen to die. Some have ended since. They
         #: do no harm here, because the store has forgotten them.
         self._started: WeakKeyDictionary[DLQRequest, Delivery] = WeakKeyDictionary()
+        #: Requests that are being counted ahead, and whether they have got a slot of the pool since.
+        self._ahead: dict[DLQRequest, bool] = {}
+        #: When the last requests got a slot.
+        self._admitted: deque[datetime] = deque(maxlen=AHEAD)
         #: Deaths that could not be stored yet, by message; the oldest first.
         self._unwritten: dict[_Key, tuple[Delivery, ...]] = {}
         self._prune_at = datetime.min.replace(tzinfo=timezone.utc)
@@ -181,8 +202,16 @@ class Deliveries:
         """Run ``suspect`` as soon as it may, or condemn it. Its message came back, and it has a slot of the
         pool."""
         try:
-            if not self._isolation.keeps_out(suspect):
+            if self._isolation.keeps_out(suspect):
+                return
+            if suspect in self._ahead:
+                self._ahead[suspect] = True
+            elif suspect in self._started:
+                suspect.run_counted((self._started[suspect],))
+            else:
                 self._ask(suspect, alone=False, patient=True)
+            self._count_ahead()
+            self._admitted.append(self._now())
         except Exception:
             logger.exception("celery_dlq could not count a delivery of %s", suspect.id)
             suspect.run_counted(())
@@ -245,21 +274,48 @@ class Deliveries:
         the broker delivers their messages elsewhere, and a shutdown may kill them when its time is up.
         """
         self._connection += 1
+        self._ahead.clear()
         started, self._started = self._started, WeakKeyDictionary()
         if started:
             self.forget([*started.values()], lambda: None)
 
     def _ask(self, suspect: DLQRequest, *, alone: bool, patient: bool) -> None:
-        wanted = suspect.as_delivery(self._process, alone=alone)
-        question = partial(self._begin, wanted=wanted, patient=patient)
         self._isolation.expect(suspect)
-        self._desk.ask(question, partial(self._answered, suspect, self._connection))
+        answered = partial(self._answered, suspect, self._connection)
+        self._begin(suspect.as_delivery(self._process, alone=alone), answered, patient=patient)
 
-    def _begin(self, store: Store, wanted: Delivery, patient: bool) -> Begun:
+    def _count_ahead(self) -> None:
+        """Count the next requests, too, while they wait for a slot. They are so few that they run soon."""
+        soon = sum(self._now() - at < SOON for at in self._admitted)
+        for other in self._isolation.next_in_line(soon):
+            is_counted = other in self._ahead or other in self._started
+            if getattr(other, "_dlq_count", None) is not None and not is_counted:
+                self._ahead[other] = False
+                answered = partial(self._is_ahead, other)
+                self._begin(other.as_delivery(self._process), answered, ahead=True)
+
+    def _is_ahead(self, suspect: DLQRequest, begun: Begun | None) -> None:
+        has_slot = self._ahead.pop(suspect, None)
+        if has_slot is None:  # the connection is lost
+            self._uncount(begun)
+        elif begun is not None and begun.started is not None:
+            self._started[suspect] = begun.started
+        if has_slot:
+            self.admit(suspect)
+
+    def _begin(self, wanted: Delivery, then: Callable[[Begun | None], object], **how: Any) -> None:
+        decide = partial(begin, limit=self._limit, **how)
+        self._desk.ask_together(self._begin_all, (wanted, decide), then)
+
+    def _begin_all(self, store: Store, wanted: Sequence[Any]) -> Sequence[Begun]:
         if self._now() >= self._prune_at:
             self._prune_at = self._now() + PRUNE_EVERY
             store.deliveries.prune(self._now() - MEMORY)
-        return begin(store, wanted, self._limit, patient=patient)
+        return store.deliveries.begin(wanted)
+
+    def _uncount(self, begun: Begun | None) -> None:
+        if begun is not None and begun.started is not None:
+            self.forget([begun.started], lambda: None)
 
     def _answered(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
         try:
@@ -272,8 +328,7 @@ class Deliveries:
 
     def _go_on(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
         if connection != self._connection:
-            if begun and begun.started:
-                self.forget([begun.started], lambda: None)
+            self._uncount(begun)
         elif begun is None:
             self._go_on_uncounted(suspect)
         elif begun.fate is Fate.POISON:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -122,6 +123,11 @@ class IsolatedRun(Guard):
             self._isolation = None
             self._held.clear()
             self._coming.clear()
+
+    def next_in_line(self, most: int) -> list[Any]:
+        """The requests that get the next slots of the pool."""
+        slots = getattr(self._consumer.controller, "semaphore", None)
+        return [args[0] for _, args, _ in islice(getattr(slots, "_waiting", ()), most)]
 
     def give_slot_back(self) -> None:
         """Free the pool slot of a request that will not run now. Only prefork counts slots here; with other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from support.factories import T0, attempt, delivery, letter
@@ -83,3 +84,42 @@ def test_two_tasks_under_one_id_are_told_apart(store):
         store.deliveries.put(delivery(task=task, minutes=number))
     for task in ("shop.charge", "stock.count", long_name):
         assert [item.task for item in store.deliveries.find("0d3f", task)] == [task]
+
+
+def start(store, *wanted):
+    """Begin those whose message has no earlier delivery; how many earlier ones each has."""
+
+    def decide(one, known):
+        earlier = [it for it in known if (it.task_id, it.task) == (one.task_id, one.task)]
+        return SimpleNamespace(started=None if earlier else one, earlier=len(earlier))
+
+    begun = store.deliveries.begin([(one, decide) for one in wanted])
+    return [one.earlier for one in begun]
+
+
+@pytest.mark.on_servers
+def test_many_deliveries_begin_together(store, three):
+    wanted = [delivery(str(number)) for number in range(40)]
+    assert start(store, *wanted, delivery(minutes=9)) == [0] * 40 + [3]
+    for one in wanted:
+        assert store.deliveries.find(one.task_id, one.task) == (one,)
+    assert store.deliveries.find("0d3f", "shop.charge") == tuple(three)
+    assert start(store, *wanted) == [1] * 40
+
+
+@pytest.mark.on_servers
+def test_those_that_begin_together_are_told_apart(store):
+    ids = ["x" * 400, "x" * 400 + "y", "tab\ttail ", "tab\ttail", "nul\0", "\ud800", "Case", "case"]
+    wanted = [
+        delivery(task_id, task=task, minutes=minutes)
+        for task_id in ids
+        for minutes, task in enumerate(("a" * 300, "A"))
+    ]
+    for one in wanted:
+        assert start(store, one) == [0]
+    assert start(store, *wanted) == [1] * len(wanted)
+
+
+def test_none_begins_if_none_may(store, three):
+    assert start(store, delivery(minutes=9)) == [3]
+    assert start(store) == []

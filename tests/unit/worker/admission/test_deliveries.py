@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from support.factories import T0, delivery
 from celery_dlq import process
 from celery_dlq.model.worker import GIVEN_BACK
 from celery_dlq.worker.admission.deliveries import (
+    AHEAD,
     HOPELESS,
     Deliveries,
     Fate,
@@ -128,8 +130,13 @@ def store(own_store):
     return own_store
 
 
+def begin_one(store, wanted, **options):
+    [begun] = store.deliveries.begin([(wanted, partial(begin, limit=LIMIT, **options))])
+    return begun
+
+
 def test_a_delivery_is_written_down_before_it_starts(store):
-    begun = begin(store, delivery(number=0), LIMIT, patient=True)
+    begun = begin_one(store, delivery(number=0))
     assert begun.started == delivery(number=2)
     assert store.deliveries.find("0d3f", "shop.charge") == (begun.started,)
 
@@ -137,10 +144,10 @@ def test_a_delivery_is_written_down_before_it_starts(store):
 def test_what_must_be_alone_is_not_written_down_before_it_is(store):
     store.deliveries.put(delivery(number=2))
     wanted = delivery(number=0, minutes=1)
-    waits = begin(store, wanted, LIMIT, patient=True)
+    waits = begin_one(store, wanted)
     assert (waits.fate, waits.started) == (Fate.RUN_ALONE, None)
     assert len(store.deliveries.find("0d3f", "shop.charge")) == 1
-    begun = begin(store, delivery(number=0, minutes=1, alone=True), LIMIT, patient=False)
+    begun = begin_one(store, delivery(number=0, minutes=1, alone=True), patient=False)
     assert (begun.started.number, begun.started.alone) == (3, True)
 
 
@@ -148,20 +155,18 @@ def test_a_redrive_and_a_retry_start_to_count_anew(store):
     for number, changes in enumerate(({"redrive": 0}, {"attempt": 1}, {"redrive": 1})):
         store.deliveries.put(delivery(number=9, minutes=number, alone=True, **changes))
     for wanted in (delivery(redrive=2), delivery(attempt=2), delivery(redrive=1, attempt=2)):
-        assert begin(store, wanted, LIMIT, patient=True).earlier == ()
+        assert begin_one(store, wanted).earlier == ()
 
 
 def test_another_apps_task_of_the_same_id_is_another_message(store):
     store.deliveries.put(delivery(number=3, alone=True, task="stock.count"))
-    assert begin(store, delivery(minutes=1), LIMIT, patient=True).earlier == ()
+    assert begin_one(store, delivery(minutes=1)).earlier == ()
 
 
 def test_a_copy_that_still_runs_did_not_die(store):
     """Redis hands a task out again that takes longer than the visibility timeout."""
     for minute in range(5):
-        begun = begin(
-            store, delivery(minutes=minute, process=process.identity()), LIMIT, patient=True
-        )
+        begun = begin_one(store, delivery(minutes=minute, process=process.identity()))
         assert begun.fate is Fate.RUN
     seen = delivery(minutes=9, process=process.identity(), death="signal 9")
     assert len(note_deaths(store, [seen])) == 1
@@ -170,7 +175,7 @@ def test_a_copy_that_still_runs_did_not_die(store):
 def test_a_death_in_sight_of_the_parent_counts_though_the_parent_lives(store):
     first = delivery(number=1, process=process.identity(), death="signal 9")
     assert [item.number for item in note_deaths(store, [first])] == [1]
-    second = begin(store, delivery(minutes=1, process=process.identity()), LIMIT, patient=True)
+    second = begin_one(store, delivery(minutes=1, process=process.identity()))
     assert second.started.number == 2
 
 
@@ -190,11 +195,24 @@ class Desk:
 
     def __init__(self, store):
         self.store, self.waiting, self.holds, self.is_away = store, [], False, False
+        self.together = []
 
     def ask(self, question, then):
         self.waiting.append((question, then))
         if not self.holds:
             self.answer()
+
+    def ask_together(self, question, about, then):
+        self.together.append((question, about, then))
+        self.ask(lambda store: question(store, [about])[0], then)
+
+    def answer_together(self):
+        """Answer all questions in one call, as the writer does with those that wait."""
+        together, self.together, self.waiting = self.together, [], []
+        [put_to] = {question for question, _, _ in together}
+        answers = put_to(self.store, [about for _, about, _ in together])
+        for (_, _, then), answer in zip(together, answers, strict=True):
+            then(answer)
 
     def answer(self):
         while self.waiting:
@@ -205,14 +223,14 @@ class Desk:
 class Suspect:
     """A request that came back; what became of it is on the list."""
 
-    id = "0d3f"
+    _dlq_count = object()
 
-    def __init__(self, headers=None, minutes=0):
+    def __init__(self, headers=None, minutes=0, id="0d3f"):
         self.message, self.minutes = message(headers, redelivered=True), minutes
-        self.became = []
+        self.id, self.became = id, []
 
     def as_delivery(self, process, *, alone=False, death=""):
-        return delivery(number=0, minutes=self.minutes, alone=alone, death=death)
+        return delivery(self.id, number=0, minutes=self.minutes, alone=alone, death=death)
 
     def run_counted(self, known):
         self.became.append(("runs", len(known)))
@@ -226,6 +244,7 @@ class Isolation:
 
     def __init__(self):
         self.slots_given_back, self.keeps, self.alone = 0, False, True
+        self.line = []
 
     def keeps_out(self, suspect):
         return self.keeps
@@ -233,6 +252,9 @@ class Isolation:
     def enter(self, suspect, start, joined):
         self.joined = joined
         start(self.alone)
+
+    def next_in_line(self, most):
+        return self.line[:most]
 
     def expect(self, suspect): ...
 
@@ -408,3 +430,98 @@ def test_old_deliveries_are_pruned_by_the_way(deliveries, store):
     deliveries.admit(Suspect())
     assert store.deliveries.find("old", "shop.charge") == ()
     assert len(store.deliveries.find("young", "shop.charge")) == 1
+
+
+@pytest.fixture
+def line(deliveries, isolation):
+    """Suspects that wait for a slot, while as many have just got one."""
+    for number in range(AHEAD):
+        deliveries.admit(Suspect(id=f"before {number}"))
+    isolation.line = [Suspect(id=f"next {number}") for number in range(2 * AHEAD)]
+    return isolation.line
+
+
+def counted(store, suspects):
+    return [len(store.deliveries.find(one.id, "shop.charge")) for one in suspects]
+
+
+def test_the_next_in_line_are_counted_in_one_transaction_and_run_in_their_slots(
+    deliveries, desk, store, line, monkeypatch
+):
+    calls = []
+    begin = store.deliveries.begin
+    monkeypatch.setattr(store.deliveries, "begin", lambda all: calls.append(len(all)) or begin(all))
+    desk.holds, desk.together = True, []
+    first = Suspect(id="first")
+    deliveries.admit(first)
+    desk.answer_together()
+    assert calls == [1 + AHEAD]
+    assert counted(store, [first, *line]) == [1] * (1 + AHEAD) + [0] * AHEAD
+    assert [one.became for one in [first, *line]] == [[("runs", 1)], *[[]] * 2 * AHEAD]
+    for one in line[:AHEAD]:
+        deliveries.admit(one)
+    assert [one.became for one in line] == [*[[("runs", 1)]] * AHEAD, *[[]] * AHEAD]
+    assert (desk.waiting, calls) == ([], [1 + AHEAD])
+
+
+def test_no_more_are_counted_ahead_than_have_just_got_a_slot(desk, isolation, store):
+    """A message that is counted and waits for hours would be blamed for the death of its worker."""
+    now = [T0]
+    deliveries = Deliveries(desk, LIMIT, isolation=isolation, now=lambda: now[0])
+    isolation.line = [Suspect(id=f"next {number}") for number in range(AHEAD)]
+    for number, at in enumerate([0.0, 5.0, 5.03, 5.06]):
+        now[0] = T0 + timedelta(seconds=at)
+        deliveries.admit(Suspect(id=f"{number}"))
+        assert sum(counted(store, isolation.line)) == max(0, number - 1)
+
+
+def test_one_that_gets_its_slot_before_the_answer_waits_for_it(deliveries, desk, line):
+    desk.holds = True
+    deliveries.admit(Suspect(id="first"))
+    deliveries.admit(line[0])
+    assert line[0].became == []
+    desk.answer()
+    assert [one.became for one in line[:2]] == [[("runs", 1)], []]
+
+
+@pytest.mark.parametrize("has_slot", [True, False], ids=["with a slot", "without"])
+def test_one_that_came_back_twice_is_counted_when_it_has_its_slot(
+    deliveries, desk, store, line, has_slot
+):
+    store.deliveries.put(delivery("next 0", minutes=-1, death="signal 9"))
+    desk.holds = True
+    deliveries.admit(Suspect(id="first"))
+    if has_slot:
+        deliveries.admit(line[0])
+    desk.answer()
+    assert counted(store, line[:2]) == [2 if has_slot else 1, 1]
+    if not has_slot:
+        deliveries.admit(line[0])
+        desk.answer()
+    assert line[0].became == [("runs", 2)]
+
+
+def test_without_the_store_none_is_counted_ahead(deliveries, desk, line):
+    desk.holds = desk.is_away = True
+    deliveries.admit(Suspect(id="first"))
+    deliveries.admit(line[0])
+    desk.answer()
+    assert [one.became for one in line[:2]] == [[("runs", 0)], []]
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "asked"])
+def test_those_counted_ahead_over_a_lost_connection_are_not_counted(
+    deliveries, desk, store, line, is_answered
+):
+    desk.holds = not is_answered
+    deliveries.admit(Suspect(id="first"))
+    deliveries.stop()
+    desk.answer()
+    assert sum(counted(store, line)) == 0
+
+
+def test_one_that_did_not_come_back_is_not_counted_ahead(deliveries, desk, isolation, line):
+    isolation.line.insert(0, SimpleNamespace(_dlq_count=None))
+    isolation.line.insert(0, object())
+    deliveries.admit(Suspect(id="first"))
+    assert desk.waiting == []
