@@ -162,6 +162,8 @@ class Capture:
         self.gate.note(what)
         if self.app.meter is not None and isinstance(what, DeadLetter):
             then = self.app.meter.dead_lettered(what, then)
+        if urgent and self.desk.is_in_loop:
+            then = self.gate.make_room(then)
         self.desk.write(what, then, urgent=urgent)
 
     def write_now(self, what: DeadLetter | Outcome) -> None:

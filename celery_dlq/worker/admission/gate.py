@@ -201,6 +201,21 @@ class Gate(Guard):
         with self._lock:
             self._held.clear()
 
+    def make_room(self, then: Callable[[], object]) -> Callable[[], object]:
+        """``then``, until which one more message may be delivered. It settles a message that waits for the
+        writer. To be called in the event loop, where Celery counts without a lock."""
+        if self._is_full():
+            return then
+        # After a lost connection there is another one.
+        qos = self._consumer.qos
+        raised = self._raised(qos)
+
+        def settle() -> object:
+            qos.decrement_eventually(raised)
+            return then()
+
+        return settle
+
     def note(self, record: DeadLetter | Outcome) -> None:
         """``record`` is about to be written."""
         if isinstance(record, DeadLetter) and record.reason in OF_A_RUN:
@@ -246,7 +261,9 @@ class Gate(Guard):
             return 0
         if size + sum(held.size for held in self._held) > SPARE_BYTES:
             return 0
-        qos = self._consumer.qos
+        return self._raised(self._consumer.qos)
+
+    def _raised(self, qos: Any) -> int:
         before = qos.value
         return int(qos.increment_eventually() - before)
 

@@ -43,12 +43,17 @@ class Desk:
         self._loop_thread: int | None = None
         self._bell = _Bell()
 
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the caller runs in the event loop, so that it does not wait."""
+        return threading.get_ident() == self._loop_thread
+
     def write(self, what: Record, then: Callable[[], object], *, urgent: bool = False) -> None:
         """Make ``what`` durable, then call ``then``.
 
         :param urgent: whether the message keeps another one from being delivered until then.
         """
-        if threading.get_ident() == self._loop_thread:
+        if self.is_in_loop:
             quiet_s = HELD_QUIET_S if urgent else QUIET_S
             self._writer.write(what, lambda: self._hand_over(then), quiet_s=quiet_s)
             return
@@ -90,7 +95,7 @@ class Desk:
         put: Callable[[Callable[[T | None], object]], None],
         then: Callable[[T | None], object],
     ) -> None:
-        if threading.get_ident() == self._loop_thread:
+        if self.is_in_loop:
             put(lambda answer: self._hand_over(partial(then, answer)))
             return
         answered, answers = threading.Event(), list[T | None]()

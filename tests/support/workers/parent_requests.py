@@ -17,6 +17,7 @@ class HeldDesk:
 
     #: Where questions are put to; without it they have no answer.
     store = None
+    is_in_loop = False
 
     def __init__(self):
         self.records, self.waiting = [], []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 from kombu import Connection
+from kombu.common import QoS
 from support.factories import letter
 from support.workers.parent_requests import charging_app, held_desk, request_maker
 
@@ -178,3 +179,16 @@ def test_signs_of_life_are_given_often_enough_for_the_visibility_timeout(capture
     monkeypatch.setattr(capture._unacknowledged, "renew", renewed.set)
     capture.show_signs_of_life()
     assert renewed.wait(30)
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+@pytest.mark.parametrize("is_in_loop", [True, False])
+def test_another_message_comes_while_one_waits_for_the_writer(
+    capture, consumer, desk, urgent, is_in_loop
+):
+    """Other threads wait themselves, and Celery counts without a lock."""
+    consumer.qos, desk.is_in_loop = QoS(lambda **_: None, 4), is_in_loop
+    capture.write(letter(), lambda: None, urgent=urgent)
+    assert consumer.qos.value == 4 + (urgent and is_in_loop)
+    desk.release()
+    assert consumer.qos.value == 4

@@ -25,6 +25,8 @@ from celery_dlq.worker.message import DECODE_LIMIT
 class HeldDesk:
     """Keeps what is recorded, and what is to follow, until the test lets it go on."""
 
+    is_in_loop = False
+
     def __init__(self):
         self.records, self.waiting = [], []
 

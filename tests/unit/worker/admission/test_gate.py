@@ -1,6 +1,8 @@
 """The gate between a consumer and its pool; the requests are Celery's, the pool keeps what it is given."""
 
 import threading
+from functools import partial
+from inspect import signature
 from types import SimpleNamespace
 
 import pytest
@@ -416,3 +418,48 @@ def test_each_reason_counts_as_a_failed_run_or_is_known_not_to():
         Reason.PARKED,
     }  # fmt: skip
     assert set(Reason) - OF_A_RUN == of_no_run
+
+
+class TestRoom:
+    """A message that waits for the writer takes up no place of the prefetch limit."""
+
+    @pytest.fixture
+    def qos(self):
+        return QoS(lambda **_: None, 8)
+
+    @pytest.fixture
+    def gate(self, qos):
+        gate = Gate(lambda: gate.is_full)
+        gate.is_full, gate._consumer = False, SimpleNamespace(qos=qos)
+        return gate
+
+    def test_another_one_comes_until_it_is_settled(self, gate, qos):
+        settled = []
+        first, second = (gate.make_room(partial(settled.append, number)) for number in range(2))
+        assert qos.value == 10
+        first()
+        assert (qos.value, settled) == (9, [0])
+        second()
+        assert (qos.value, settled) == (8, [0, 1])
+
+    def test_not_while_the_writer_is_full(self, gate, qos):
+        gate.is_full = True
+        settle = gate.make_room(lambda: None)
+        assert qos.value == 8
+        settle()
+        assert qos.value == 8
+
+    def test_a_limit_of_celerys_own_holds(self, gate, qos):
+        if "max_prefetch" not in signature(QoS.__init__).parameters:
+            pytest.skip("Celery 5.5 has no worker_eta_task_limit")
+        qos.max_prefetch = 8
+        settle = gate.make_room(lambda: None)
+        assert qos.value == 8
+        settle()
+        assert qos.value == 8
+
+    def test_after_a_lost_connection_the_new_limit_stays(self, gate, qos):
+        settle = gate.make_room(lambda: None)
+        gate._consumer.qos = QoS(lambda **_: None, 8)
+        settle()
+        assert (gate._consumer.qos.value, qos.value) == (8, 8)
