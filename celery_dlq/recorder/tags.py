@@ -26,6 +26,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 SUFFIX = ".tags"
 
+#: Takes the place of the tag of a message for which the process has asked, and which may be on its way; when
+#: it asked follows in the note.
+ASKED = "?"
+
 #: Bytes of a file, unless one slot is larger.
 _SIZE = 65_536
 
@@ -74,7 +78,8 @@ class Tags:
         _open.add(self)
 
     def __len__(self) -> int:
-        return len(self._places)
+        """How many messages are noted that were received."""
+        return len(self._places) - (ASKED in self._places)
 
     def add(self, tag: str, written: str = "") -> None:
         """Note that a message was received. Never raises an error, because the message would be lost; if the
@@ -123,7 +128,7 @@ class Tags:
 
     def close(self) -> None:
         """Note nothing any more."""
-        self._places, self._free = {}, []
+        self._places, self._free, self._longest = {}, [], 0
 
     def _place(self) -> tuple[mmap.mmap, int]:
         with self._growing:

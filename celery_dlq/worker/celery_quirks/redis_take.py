@@ -31,14 +31,11 @@ from typing import Any, cast
 from kombu.transport.virtual import QoS
 from kombu.utils.encoding import bytes_to_str
 
-from celery_dlq.recorder.tags import Tags
+from celery_dlq.recorder.tags import ASKED, Tags
 
 #: How long a worker waits at one list, in seconds, before it looks at the others. A message in one of these
 #: comes at most this much later than with BRPOP. Each wait of an idle worker is one write and one read.
 WAIT_S = 0.1
-
-#: Begins the note of a process that it has asked for a message, and when.
-ASKED = "?"
 
 #: KEYS: kombu's hash and sorted set of messages that are with a worker; the tag that the process has taken
 #: last; lists. ARGV: the time, and for how many seconds that tag is kept.

@@ -25,9 +25,9 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
 from celery_dlq.addresses import broker_of
-from celery_dlq.recorder.tags import Noted, Tags
+from celery_dlq.recorder.tags import ASKED, Noted, Tags
 from celery_dlq.worker.celery_quirks.brokers import is_on_redis
-from celery_dlq.worker.celery_quirks.redis_take import ASKED, taken_at
+from celery_dlq.worker.celery_quirks.redis_take import taken_at
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged, Whereabouts
 
 logger: logging.Logger = get_logger(__name__)

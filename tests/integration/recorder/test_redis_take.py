@@ -16,6 +16,7 @@ from functools import partial
 
 import pytest
 import redis
+from killed import directories
 from project import WORKER_OPTIONS, Project, wait_for
 from queues import redis_options
 from support.servers.own_redis import own_redis
@@ -141,6 +142,7 @@ def test_workers_work_as_before(project, client, pool):
             )
         wait_for("all tasks to run", lambda: ran(project) == set(range(40)))
     assert not held(client, project)
+    assert directories(project) == set(), "a worker that has ended leaves nothing to recover"
     assert "takes messages from Redis in one step" in project.logged()
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from celery_dlq.recorder.tags import Noted, Tags, forget_noted, has_noted, noted_in
+from celery_dlq.recorder.tags import ASKED, Noted, Tags, forget_noted, has_noted, noted_in
 
 
 class Clock:
@@ -72,6 +72,19 @@ def test_a_tag_is_noted_once_and_one_that_is_too_long_is_not(tags, tmp_path):
         tags.add(tag)
     tags.discard("unknown")
     assert noted(tmp_path) == ["a", "é" * 20]
+
+
+def test_a_process_that_waits_for_a_message_has_none(tags, tmp_path):
+    tags.add(ASKED, f"{ASKED}17.5")
+    assert (len(tags), noted(tmp_path)) == (0, ["?17.5"])
+    tags.add("a")
+    assert len(tags) == 1
+
+
+def test_nothing_is_noted_after_the_end(tags, tmp_path, caplog):
+    tags.remove()
+    tags.add("a")
+    assert (len(tags), [*tmp_path.iterdir()], caplog.text) == (0, [], "")
 
 
 def test_brokers_are_kept_apart(tags, tmp_path):
