@@ -35,10 +35,10 @@ def test_objects_are_frozen_before_a_pool_forks(app, frozen, pool, times):
 def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
     frozen, monkeypatch, forks, times
 ):
-    monkeypatch.setattr(step, "_join_channel", lambda _consumer: None)
+    monkeypatch.setattr(step, "_join_channel", lambda _consumer, _before: None)
     monkeypatch.setattr(step, "keep_jobs", lambda _pool: None)
     capture = CaptureStep.__new__(CaptureStep)
-    capture._confirming, capture._capture = None, MagicMock()
+    capture._confirming, capture._taker, capture._capture = None, None, MagicMock()
     consumer = SimpleNamespace(timer=MagicMock(), pool=SimpleNamespace(uses_semaphore=forks))
     for _ in range(3):
         capture.start(consumer)
