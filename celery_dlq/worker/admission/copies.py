@@ -35,6 +35,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.message import came_back, letter_id
+from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Copies(Guard):
         #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
         #: The requests that ran when the last connection was lost, by id.
-        self._runs: dict[str, Any] = {}
+        self._runs: dict[str, DLQRequest] = {}
         self._consumer: Any = None
         self._onward: Onward
 
@@ -119,14 +120,16 @@ class Copies(Guard):
         """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
         back to the broker."""
         self._connection += 1
-        self._runs = {run.id: run for run in tuple(state.active_requests)}
+        # It is not known of other requests whether they gave their messages back.
+        active = [run for run in tuple(state.active_requests) if isinstance(run, DLQRequest)]
+        self._runs = {run.id: run for run in active}
 
     def _settles(self, request: Any) -> bool:
         """Whether the run of an earlier delivery of ``request`` settles this one, too."""
         run = self._runs.get(request.id)
         if run is None or _identity(run) != _identity(request):
             return False
-        is_active, closing = run in state.active_requests, getattr(run, "_dlq_closing", None)
+        is_active, closing = run in state.active_requests, run._dlq_closing
         has_gone_back = not run.acknowledged or (closing is not None and not closing.is_safe)
         if has_gone_back and not is_active:
             return False
