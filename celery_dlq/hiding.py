@@ -37,7 +37,7 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
             replace(_hide_evidence(attempt, redactor), message=redactor.text(attempt.message))
             for attempt in letter.attempts
         ),
-        args=redactor.hidden(letter.args),
+        args=redactor.hidden(redactor.named(letter.task, letter.args, lambda _secret: REDACTED)),
         kwargs=redactor.hidden(letter.kwargs),
         envelope=_hide_envelope(letter.envelope, redactor),
         closed_reason=redactor.text(letter.closed_reason),
@@ -45,26 +45,35 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
 
 
 def hide_group(group: Group, redactor: Redactor) -> Group:
-    """``group`` without secrets in its example of a message."""
-    return replace(group, message=redactor.text(group.message))
+    """``group`` without secrets in its example of a message, its note and its owner."""
+    return replace(
+        group, message=redactor.text(group.message), note=redactor.text(group.note),
+        owner=redactor.text(group.owner),
+    )  # fmt: skip
 
 
 def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
-    """``operation`` without secrets in its cause, its filter and its changes to messages."""
+    """``operation`` without secrets in its cause, its reason, its filter and its changes to messages."""
     orders = operation.orders
     assignments = tuple(_hide_in_text(text, redactor) for text in orders.repair.assignments)
     return replace(
         operation,
         cause=redactor.text(operation.cause),
         wanted=Filter.from_dict(redactor.hidden(operation.wanted.noted.to_dict())),
-        orders=replace(orders, repair=replace(orders.repair, assignments=assignments)),
+        orders=replace(
+            orders,
+            repair=replace(orders.repair, assignments=assignments),
+            why=redactor.text(orders.why),
+        ),
     )
 
 
 def hide_assignment(assignment: Assignment, redactor: Redactor) -> str:
     """``assignment`` as text, without secrets. If any name on the way to its place is sensitive, the whole
-    value is hidden."""
-    if any(redactor.is_sensitive(str(step)) for step in assignment.steps):
+    value is hidden; so is that of an argument by position, without a name that would say so."""
+    steps = [*map(str, assignment.steps)]
+    is_by_position = assignment.root == "args" and all(map(str.isdecimal, steps))
+    if is_by_position or any(map(redactor.is_sensitive, steps)):
         return f"{assignment.place}={REDACTED}"
     value = json.dumps(redactor.hidden(assignment.value), ensure_ascii=False)
     return f"{assignment.place}={value}"

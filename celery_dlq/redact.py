@@ -6,7 +6,7 @@ from __future__ import annotations
 import hmac
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,6 @@ ELIDED = "…"
 #: Characters of the longest value that people look for. Longer ones are texts rather than ids.
 LONGEST = 255
 
-#: Characters of a string that are searched for secrets, even if less of it is shown.
-_LOOKED_AT = 2 * STRING_LIMIT
-
 #: The keys under which tables keep the name of a value, and the value: environments of containers, tags,
 #: parameters.
 _NAMED_VALUES = (("name", "value"), ("key", "value"), ("Name", "Value"), ("Key", "Value"))
@@ -56,14 +53,22 @@ class Redactor:
     :param extra: further parts of names to hide.
     :param search_key: makes a keyed hash of each secret that has a name, by which its letter is found. Empty
         for none.
+    :param parameters: the names of the positional parameters of the task with a name; empty if they are
+        unknown.
     """
 
-    def __init__(self, extra: Iterable[str] = (), search_key: str = "") -> None:
+    def __init__(
+        self,
+        extra: Iterable[str] = (),
+        search_key: str = "",
+        parameters: Callable[[str], Sequence[str]] = lambda _task: (),
+    ) -> None:
         #: Whether a name stands for a secret.
         self.is_sensitive: IsSensitive = names_of_secrets(extra)
         #: Whether secrets have hashes.
         self.has_hashes: bool = bool(search_key)
         self._search_key = search_key.encode()
+        self._parameters = parameters
 
     def display(self, value: object) -> Any:
         """A JSON-safe copy of ``value``: secrets hidden, long parts cut, other types as text."""
@@ -86,6 +91,22 @@ class Redactor:
         """A copy like that of :meth:`hidden`, with stand-ins by which letters are found. A copy that may be
         shown stays as it is."""
         return self._whole(value, self.stand_in)
+
+    def named(self, task: str, args: Any, stand_in: Callable[[Any], Any] | None = None) -> Any:
+        """The positional arguments ``args`` of a call of ``task``, with stand-ins for those whose parameters
+        have the names of secrets. Other values, and arguments beyond the named ones, are unchanged.
+
+        :param stand_in: by default, :meth:`stand_in`.
+        """
+        names = self._parameters(task) if args and isinstance(args, (list, tuple)) else ()
+        hide, secret = stand_in or self.stand_in, [*map(self.is_sensitive, names)]
+        if not any(secret):
+            return args
+        hidden = [
+            hide(item) if is_secret and item is not None else item
+            for is_secret, item in zip(secret, args, strict=False)
+        ]
+        return [*hidden, *args[len(hidden) :]]
 
     def _whole(self, value: Any, stand_in: Callable[[Any], str]) -> Any:
         try:
@@ -131,13 +152,7 @@ class Redactor:
         return self._short(safe_repr(value))
 
     def _short(self, value: str) -> str:
-        text = safe_text(value)
-        if len(text) <= STRING_LIMIT:
-            return hide_secrets(text, self.is_sensitive)
-        # Secrets are hidden before the text is cut, because half of a secret matches no pattern.
-        return clip(
-            hide_secrets(text[:_LOOKED_AT], self.is_sensitive) + text[_LOOKED_AT:], STRING_LIMIT
-        )
+        return self.text(clip(safe_text(value), STRING_LIMIT))
 
     def _copy_mapping(
         self, value: Mapping[Any, Any], depth: int, budget: _Budget
@@ -183,6 +198,9 @@ class Redactor:
             if self.is_pair(value):
                 return [value[0], stand_in(value[1])]
             return [self._hidden(item, stand_in) for item in value]
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            text = bytes(value).decode("latin-1")
+            return value if self.text(text) == text else REDACTED
         return value
 
     def _key_of_secret(self, value: Mapping[Any, Any]) -> str | None:
@@ -261,11 +279,14 @@ def clip(text: str, limit: int) -> str:
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """``text`` cut to about ``limit`` characters, keeping its beginning and its end."""
+    """``text`` cut to about ``limit`` characters, keeping the whole lines at its beginning and its end."""
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n{ELIDED} [{len(text) - 2 * half} characters left out] {ELIDED}\n{text[-half:]}"
+    # Part of a line may be part of a secret, which cannot be recognized without its name or its beginning.
+    start, end = text[:half].rpartition("\n")[0] or text[:half], text[-half:].partition("\n")[2]
+    left_out = len(text) - len(start) - len(end)
+    return f"{start}\n{ELIDED} [{left_out} characters left out] {ELIDED}\n{end}"
 
 
 def safe_message(exc: BaseException) -> str:

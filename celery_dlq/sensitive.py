@@ -66,41 +66,54 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(name)]
 
 
+# The mark of ``clip()`` and ``clip_middle()``. Texts are cut before their secrets are hidden, because a whole
+# text may be very long; so a secret may also end at this mark, and then be too short for its pattern.
+_CUT = r"(?=\n?… \[\d)"
+
 # A password ends at the last @ before the path. Some passwords contain a slash, so a path with an @ after a
-# port must not be taken for a password. Lengths are limited so that no text takes long.
+# port must not be taken for a password. Lengths are limited where a text might take long otherwise.
 _URL = re.compile(
     r"(?P<start>\b[A-Za-z][A-Za-z0-9+.\-]{1,30}://)"
     r"(?:"
     r"(?P<user>[^\s/?#:@\"'<>]{0,256}):"
-    r"(?:[^\s/?#\"'<>]{1,512}@|(?!\d{1,5}[/?#])[^\s@\"'<>]{1,512}@"
-    # Cut off in the middle, by ``clip()``.
-    r"|(?!\d{1,5}(?:[/?#]|…))[^\s@\"'<>…]{1,512}(?=… \[\d))"
-    r"|(?<=https://)[^\s/?#:@\"'<>]{1,512}@|(?<=http://)[^\s/?#:@\"'<>]{1,512}@"
+    rf"(?:(?!\d{{1,5}}(?:[/?#]|…))(?:[^\s/?#\"'<>…]+|[^\s@\"'<>…]{{1,512}}){_CUT}"
+    r"|[^\s/?#\"'<>]+@|(?!\d{1,5}[/?#])[^\s@\"'<>]{1,512}@)"
+    rf"|(?:(?<=https://)|(?<=http://))[^\s/?#:@\"'<>…]+(?:@|{_CUT})"
     r")"
 )
 
+_KEY, _LINES = r"PRIVATE KEY-----", r"[^-]*(?:-(?!----)[^-]*)*"
+
 _TOKEN = re.compile(
     # RFC 6750 and 7617. Words of prose may follow them, too: "Basic authentication failed".
-    r"(?P<scheme>\b(?:[Bb]earer|BEARER|[Bb]asic|BASIC)\s{1,3})(?![A-Za-z]?[a-z]*\b(?![\w.~+/=\-]))"
-    r"[\w.~+/=\-]{6,4096}"
+    r"(?P<scheme>\b(?:[Bb]earer|BEARER|[Bb]asic|BASIC)\s{1,3})"
+    rf"(?:(?![A-Za-z]?[a-z]*\b(?![\w.~+/=\-]))[\w.~+/=\-]{{6,}}|[\w.~+/=\-]{{1,64}}{_CUT})"
     # JSON Web Tokens, and tokens that services mark as their secrets.
-    r"|\beyJ[\w\-]{8,4096}\.[\w\-]{2,8192}(?:\.[\w\-]{0,4096}){0,3}"
-    r"|\b(?:gh[pousr]_\w{16,255}|github_pat_\w{20,255}|glpat-[\w\-]{16,255}|xox[abeoprs]-[\w\-]{10,255}"
-    r"|[sr]k_(?:live|test)_\w{10,255}|sk-[\w\-]{20,255}|whsec_[\w+/=]{16,255})"
-    r"|-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"
+    r"|\beyJ[\w\-]{8,4096}\.[\w\-]{2,}(?:\.[\w\-]*){0,3}"
+    r"|\b(?:gh[pousr]_\w{16,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|xox[abeoprs]-[\w\-]{10,}"
+    r"|[sr]k_(?:live|test)_\w{10,}|sk-[\w\-]{20,}|whsec_[\w+/=]{16,})"
+    r"|\b(?:eyJ|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|[sr]k_(?:live|test)_|sk-|whsec_)"
+    rf"[\w.+/=\-]{{0,64}}{_CUT}"
+    # The lines of a key end with a dash. If its middle was left out, its end is a secret, too.
+    rf"|(?:-----BEGIN [A-Z ]{{0,32}}{_KEY}|(?<=left out\] …\n)(?={_LINES}-----END [A-Z ]{{0,32}}{_KEY}))"
+    rf"{_LINES}(?:-----END [A-Z ]{{0,32}}{_KEY})?"
 )
 
 #: A part of each token, by a character of it that few texts contain. Searching for the parts is much faster.
 _MARKS = {
     "": ("earer", "asic", "EARER", "ASIC", "eyJ"),
     "_": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "k_live_", "k_test_", "whsec_"),
-    "-": ("glpat-", "xox", "sk-", "-----BEGIN"),
+    "-": ("glpat-", "xox", "sk-", "PRIVATE KEY--"),
 }
 
 #: The number of characters of the shortest token.
 _SHORTEST_TOKEN = 12
 
-_QUOTED = r"b?(?P<quote>\\{0,3}[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){0,4096})(?P=quote)"
+# A quote after a backslash that is not its own belongs to the value, or may do so.
+_BEGIN, _UP_TO = r"b?(?P<{0}>\\{{0,3}}[\"'])", r"(?:(?!(?<!\\)(?P={0}))[^\n])*"
+_QUOTED = rf"{_BEGIN.format('quote')}(?P<quoted>{_UP_TO.format('quote')})(?<!\\)(?P=quote)"
+# Its end is cut off.
+_OPEN = rf"{_BEGIN.format('open')}{_UP_TO.format('open')}(?![^\n])"
 
 # A name and a sign: in JSON, in the text of a Python object, in a query, in a DSN, in a header, after an
 # option of a command. The value follows.
@@ -109,8 +122,7 @@ _NAME = re.compile(
     r"(?P<sign>(?:\\{0,3}[\"'])?[ \t]?(?:=>|=(?!=)|:(?![:=]|//))[ \t]{0,2})"
 )
 _VALUE = re.compile(
-    # The last alternative is a text whose end is cut off.
-    rf"{_QUOTED}|b?\\{{0,3}}[\"'](?P<open>[^\n]*)"
+    rf"{_QUOTED}|{_OPEN}"
     r"|(?P<bracket>[\[{(](?!redacted\]))"
     r"|(?P<plain>(?!\[redacted\])"
     r"(?:(?:[Bb]earer|[Bb]asic|[Dd]igest|[Tt]oken|[Nn]egotiate)[ \t]+)?[^\s\"'<>,;&)\]}]{1,256})"
@@ -121,12 +133,12 @@ _REST = re.compile(r"[^\s\"'<>,;&)\]}]*")
 _PAIR = re.compile(
     r"(?P<start>(?:[\[(] ?|(?:[Nn]ame|[Kk]ey)\\{0,3}[\"']: ?)b?(?P<mark>\\{0,3}[\"'])"
     r"(?P<name>[A-Za-z_][\w.\-]{0,99})(?P=mark), ?(?P<key>(?P=mark)[Vv]alue(?P=mark): ?)?)"
-    rf"{_QUOTED}(?(key)|(?= ?[\])]))"
+    rf"(?:{_OPEN}|{_BEGIN.format('quote')}{_UP_TO.format('quote')}(?P=quote)(?(key)|(?= ?[\])]|,? ?… \[\d)))"
 )
 
 _OPTION = re.compile(
-    r"(?<![\w.\-])(?P<start>(?P<name>--[A-Za-z][\w\-]{1,99})(?:[\"'],)? )(?P<mark>[\"']?)"
-    r"(?P<value>[^\s\"'\-][^\s\"']*)"
+    r"(?<![\w.\-])(?P<start>(?P<name>--[A-Za-z][\w\-]{1,99})(?:[\"'],)? )"
+    rf"(?:{_QUOTED}|{_OPEN}|(?P<value>[^\s\"'\-][^\s\"']*))"
 )
 
 _COOKIES = re.compile(r"(?i)(?<![\w.\-])((?:set-)?cookie: ?)[^\n\"']+")
@@ -145,8 +157,7 @@ _FRAME = re.compile(r'^[ ]{2,}File "[^\n]*\n(?:[ ]{4,}[^\n]*(?:\n|\Z))*', re.MUL
 #: The number of characters of the shortest text that may hold a secret with its name.
 _SHORTEST = 5
 
-#: The most characters in brackets that are read as the value of one name.
-_IN_BRACKETS = 4_096
+_BRACKET = re.compile(r"[\[{(]|[\]})]")
 
 
 def hide_secrets(text: str, is_sensitive: IsSensitive) -> str:
@@ -218,7 +229,7 @@ def _without_value(text: str, found: re.Match[str], *, only_quoted: bool) -> tup
         return "", start
     if value["quote"]:
         return f"{value['quote']}{REDACTED}{value['quote']}", value.end()
-    if value["plain"] is None and not only_quoted:
+    if value["open"] or (value["bracket"] and not only_quoted):
         return REDACTED, _end_of_brackets(text, start) if value["bracket"] else value.end()
     if only_quoted or value["plain"] in _NOTHING or not _is_value(found, value["plain"]):
         return "", start
@@ -228,11 +239,11 @@ def _without_value(text: str, found: re.Match[str], *, only_quoted: bool) -> tup
 
 def _end_of_brackets(text: str, start: int) -> int:
     depth = 0
-    for place in range(start, min(len(text), start + _IN_BRACKETS)):
-        depth += (text[place] in "[{(") - (text[place] in "]})")
+    for found in _BRACKET.finditer(text, start):
+        depth += 1 if found[0] in "[{(" else -1
         if depth == 0:
-            return place + 1
-    return min(len(text), start + _IN_BRACKETS)
+            return found.end()
+    return len(text)
 
 
 def _is_value(found: re.Match[str], plain: str) -> bool:
@@ -242,7 +253,8 @@ def _is_value(found: re.Match[str], plain: str) -> bool:
     if sign == "=" or "-" in name or name.lower() in _PLAIN_NAMES:
         return True
     is_class = "." in name or not (name.islower() or name.isupper() or name.istitle())
-    return not is_class and len(plain) > _WORD and any(char.isdigit() for char in plain)
+    is_like_one = len(plain) > _WORD and any(char.isdigit() for char in plain)
+    return not is_class and (is_like_one or plain.endswith("…"))  # the digits may be cut off
 
 
 def _without_password(match: re.Match[str]) -> str:
@@ -257,12 +269,15 @@ def _without_token(match: re.Match[str]) -> str:
 def _pair_without_secret(match: re.Match[str], is_sensitive: IsSensitive) -> str:
     if not stands_for_secret(match["name"], is_sensitive):
         return match[0]
-    return f"{match['start']}{match['quote']}{REDACTED}{match['quote']}"
+    return f"{match['start']}{_quoted(match)}"
 
 
 def _option_without_secret(match: re.Match[str], is_sensitive: IsSensitive) -> str:
     # In a sentence about the option, the option is followed by a word.
-    is_word = not match["mark"] and match["value"].isalpha()
-    if is_word or not is_sensitive(match["name"]):
+    if (match["value"] or "").isalpha() or not is_sensitive(match["name"]):
         return match[0]
-    return f"{match['start']}{match['mark']}{REDACTED}"
+    return f"{match['start']}{_quoted(match)}"
+
+
+def _quoted(match: re.Match[str]) -> str:
+    return f"{match['quote'] or match['open'] or ''}{REDACTED}{match['quote'] or ''}"

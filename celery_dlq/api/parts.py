@@ -21,6 +21,7 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.database.client import Client
@@ -166,7 +167,12 @@ class AppParts:
     @cached_property
     def redactor(self) -> Redactor:
         """Hides secrets in everything that is shown."""
-        return Redactor(self.settings.redact, self.settings.search_redacted_key)
+        chosen = self.settings
+        return Redactor(
+            chosen.redact,
+            chosen.search_redacted_key,
+            lambda task: parameters_of(self.app, task) or (),
+        )
 
     @cached_property
     def hooks(self) -> Hooks:

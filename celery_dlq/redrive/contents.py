@@ -8,7 +8,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -133,8 +133,9 @@ def _copy_like(old: object, before: Any, after: Any) -> str:
 
 
 def describe(before: Mapping[str, Any], after: Mapping[str, Any], redactor: Redactor) -> str:
-    """The lines of a diff from ``before`` to ``after``, which are tables of the parts of a message by name.
-    Empty if they are the same."""
+    """The lines of a diff from ``before`` to ``after``, which are tables of the parts of a message by name,
+    with the name of its task. Empty if they are the same."""
+    before, after = (_with_named_secrets(table, redactor) for table in (before, after))
     lines = [line for step in _steps(before, after, "", redactor) for line in step]
     if len(lines) > LINES:
         lines[LINES:] = [f"… {len(lines) - LINES} more lines"]
@@ -175,6 +176,19 @@ def _steps(
         ]
 
 
+@dataclass(frozen=True)
+class _Secret:
+    """A positional argument that its parameter names as a secret."""
+
+    value: Any
+
+
+def _with_named_secrets(table: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
+    if "args" not in table:
+        return {**table}
+    return {**table, "args": redactor.named(table["task"], table["args"], _Secret)}
+
+
 def _within(path: str, key: str) -> str:
     # A key with line breaks could make up lines of the diff.
     name = key if key.isprintable() else json.dumps(key)
@@ -188,6 +202,7 @@ def _at(items: list[Any], place: int) -> Any:
 def _line(sign: str, path: str, value: Any, redactor: Redactor, hidden: bool) -> list[str]:
     if value is _ABSENT:
         return []
+    hidden = hidden or isinstance(value, _Secret)
     shown = REDACTED if hidden else json.dumps(redactor.display(value), ensure_ascii=False)
     return [clip(f"{sign} {path} = {shown}", LINE)]
 

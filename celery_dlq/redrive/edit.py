@@ -134,13 +134,15 @@ def make_edit(
         function = functions_of(app).repair_named(repair)
         wanted = Calls(app).changed(function, f"repair {repair!r}", wanted)
     after = with_contents(letter, wanted, accepted)
-    diff = describe(before, contents_of(after, accepted), redactor)
+    task = {"task": letter.task}
+    diff = describe({**task, **before}, {**task, **contents_of(after, accepted)}, redactor)
     if not diff:
         raise NothingChanged
     return Edit(
         task_id=letter.task_id, before=letter.envelope, after=after.envelope,
-        args=redactor.display(wanted["args"]), kwargs=redactor.display(wanted["kwargs"]), diff=diff,
-        who=who, why=why, at=at, release=Settings.from_app(app).release,
+        args=redactor.display(redactor.named(letter.task, wanted["args"])),
+        kwargs=redactor.display(wanted["kwargs"]), diff=diff, who=who, why=why, at=at,
+        release=Settings.from_app(app).release,
     )  # fmt: skip
 
 

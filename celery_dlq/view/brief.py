@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from celery_dlq.model.group import Group, GroupStatus, Mark
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import hide_known
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import lookup
 from celery_dlq.view.groups import Redrives, Sample, Share, ends_of, sample_of
@@ -230,7 +229,7 @@ def _outside(store: Store, group: Group, sample: Sample, owner_of: Callable[[str
         owner=group.owner,
         route=group.route,
         route_owner=owner_of(group.route),
-        note=hide_known(group.note),
+        note=group.note,
         resolved_in=group.resolved_in,
         decided_by=group.status_by,
         tickets=tuple(ticket.url or ticket.to for ticket in tickets),

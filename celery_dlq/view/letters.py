@@ -12,7 +12,7 @@ from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
-from celery_dlq.redact import hide_known
+from celery_dlq.redact import ELIDED, hide_known
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted, visible_lines
 from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
@@ -45,6 +45,9 @@ _FIRST: Mapping[Reason, str] = {
 
 #: Bytes that are shown, and bytes per line of a dump.
 SHOWN_LIMIT, _LINE = 1_024, 16
+
+#: Stands for the mark of :func:`~celery_dlq.redact.clip`.
+_MARK = f"{ELIDED} [1"
 
 #: The part of a verdict's contents that has several lines, and is shown as a block.
 CHANGE = "change"
@@ -111,23 +114,25 @@ def has_unread_body(letter: DeadLetter) -> bool:
     return bool(letter.envelope.body) and letter.args is None and letter.kwargs is None
 
 
-def shown_body(body: bytes) -> str:
+def shown_body(body: bytes, *, raw: bool = False) -> str:
     """``body``, or its start and a last line with its size. Anything in a text that looks like a secret is
-    hidden; a hex dump is not redacted."""
+    hidden. Secrets in other bytes cannot be recognized.
+
+    :param raw: whether bytes that are not text are shown, as a hex dump.
+    """
     part = body[:SHOWN_LIMIT]
     text = _as_text(part, cut=len(body) > len(part))
-    lines = _dump(part) if text is None else visible_lines(_without_secrets(text, body))
+    if text is None and not raw:
+        return f"{counted(len(body), 'byte')} that {'is' if len(body) == 1 else 'are'} not text"
+    lines = _dump(part) if text is None else visible_lines(_without_secrets(text))
     if len(body) > len(part):
         lines.append(f"… the first {len(part):,} of {counted(len(body), 'byte')}")
     return "\n".join(lines)
 
 
-def _without_secrets(text: str, body: bytes) -> str:
-    """``text``, the start of ``body``, with secrets hidden. A secret that the cut divides is recognized, too,
-    because a longer part of the body is searched."""
-    longer = body[: 2 * SHOWN_LIMIT]
-    whole = _as_text(longer, cut=len(body) > len(longer)) or text
-    return hide_known(whole)[: len(text)]
+def _without_secrets(text: str) -> str:
+    """``text``, which may be the start of a longer one, with secrets hidden: the end may divide one, too."""
+    return hide_known(text + _MARK).removesuffix(_MARK)
 
 
 def _as_text(part: bytes, *, cut: bool) -> str | None:

@@ -3,7 +3,6 @@ release. As CSV, they are safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -24,7 +23,7 @@ from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
 from celery_dlq.recorder import Left
-from celery_dlq.redact import Redactor
+from celery_dlq.redact import REDACTED, Redactor
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Stats
@@ -113,7 +112,7 @@ def whole_letter_record(
     owner: str,
     trace_url: str = "",
 ) -> dict[str, Any]:
-    """A letter in full; the body in base64.
+    """A letter in full, without its body.
 
     :param owner: the owner of its route.
     :param trace_url: ``dlq_trace_url``.
@@ -129,7 +128,6 @@ def whole_letter_record(
         "trace_id": trace_of(envelope.headers),
         "trace_url": page_of_trace(letter, trace_url),
         **as_record(envelope, _ENVELOPE),
-        "body": base64.b64encode(envelope.body).decode("ascii"),
         "body_size": len(envelope.body),
         "body_unread": linked.unread or None,
         "body_shown": shown_body(envelope.body) if has_unread_body(letter) else None,
@@ -288,7 +286,10 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
     """An archived letter, without secrets, except in the bodies of messages."""
     line, content = found.line, found.line["content"]
-    hidden = redactor.hidden(_opened(line))
+    opened = _opened(line)
+    task, args = line["letter"].get("task") or "", opened["content"].get("args")
+    opened["content"]["args"] = redactor.named(task, args, lambda _secret: REDACTED)
+    hidden = redactor.hidden(opened)
     shown = {
         "traceback": redactor.traceback(content.get("traceback") or ""),
         "log": redactor.text(content.get("log") or ""),

@@ -24,7 +24,7 @@ from celery_dlq.model.letter import (
     attempt_to_dict,
 )
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
+from celery_dlq.redact import TRACEBACK_LIMIT, clip, clip_middle, safe_message, safe_text
 from celery_dlq.worker.celery_quirks.pools import is_of_green_pool
 
 #: Attempts kept in the retry header: the first one, because it opens the retry window, and the latest ones.
@@ -55,7 +55,7 @@ def traceback_text(exc: BaseException) -> str:
     parts = []
     for link, node in _chain(exc):
         stack = traceback.format_list(traceback.extract_tb(node.__traceback__, limit=-_FRAME_LIMIT))
-        message = safe_message(node)[:_INNER_MESSAGE_LIMIT]
+        message = clip(safe_message(node), _INNER_MESSAGE_LIMIT)
         heading = ["Traceback (most recent call last):\n"] if stack else []
         line = f"{type_name(type(node))}: {message}" if message else type_name(type(node))
         parts.append("".join([*heading, *stack, line, "\n", link]))

@@ -288,8 +288,8 @@ class Grouping:
 
     def fingerprint_of(self, task: str, failed: Failure, args: Any, kwargs: Any) -> str:
         """The fingerprint of the letter of ``failed``, which is not made yet."""
-        shown = self._redactor.display
-        failure = self._input(task, failed, failed.grounds, shown(args), shown(kwargs))
+        named, shown = self._redactor.named(task, args), self._redactor.display
+        failure = self._input(task, failed, failed.grounds, shown(named), shown(kwargs))
         return self._ask(failure).fingerprint or fingerprint(failure)
 
     def _input(

@@ -66,8 +66,9 @@ class Tool:
     name: str
     command: click.Command
     about: str
-    #: Options that each call has.
+    #: Options that each call has, and options that none has.
     given: Sequence[str] = _AS_JSON
+    refused: frozenset[str] = frozenset()
     #: Whether the output is a text that has its own frame, or ours.
     is_text: bool = False
     #: The command that a person runs instead; empty for none.
@@ -76,9 +77,9 @@ class Tool:
 
     def __post_init__(self) -> None:
         refuse_empty(self.command)
-        given = {option.partition("=")[0] for option in self.given}
+        fixed = {option.partition("=")[0] for option in self.given} | self.refused
         params = {
-            _name_of(param): param for param in self.command.params if not given & {*param.opts}
+            _name_of(param): param for param in self.command.params if not fixed & {*param.opts}
         }
         object.__setattr__(self, "params", params)
 
@@ -213,6 +214,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool(
             "letter", show_letter,
             "One letter in full; with other, in what two letters differ. Ids may be prefixes.",
+            refused=frozenset({"--body"}),
         ),
         Tool(
             "explain", explain,

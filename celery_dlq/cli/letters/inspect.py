@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -88,9 +89,14 @@ def _listed(page: Page) -> Iterator[Part]:
 @click.command("show")
 @click.argument("task_id", metavar="ID", shell_complete=complete_letter)
 @click.argument("other", metavar="[OTHER]", required=False, shell_complete=complete_letter)
+@click.option(
+    "--body", "with_body", is_flag=True,
+    help="Also the message's body, with its secrets: in base64; in a table, as a hex dump if its arguments "
+    "could not be read and it is not text.",
+)  # fmt: skip
 @format_option
 @pass_showing_session
-def show(session: Session, task_id: str, other: str | None, form: str) -> None:
+def show(session: Session, task_id: str, other: str | None, with_body: bool, form: str) -> None:
     """Show one letter in full, or compare two.
 
     Starts with the reason why it died; includes its redrives, changes of its message, and what handlers did.
@@ -109,6 +115,8 @@ def show(session: Session, task_id: str, other: str | None, form: str) -> None:
     owner = session.queue.owner_of(letter.route)
     traces = session.queue.settings.trace_url
     record = records.whole_letter_record(letter, redrives, changes, owner=owner, trace_url=traces)
+    if with_body:
+        record["body"] = base64.b64encode(letter.envelope.body).decode("ascii")
     session.screen.emit(
         form,
         {**record, **records.handled_record(handlings, tickets), "held": records.held_record(held)},
@@ -121,6 +129,7 @@ def show(session: Session, task_id: str, other: str | None, form: str) -> None:
             owner=owner,
             held=held,
             trace_url=traces,
+            with_body=with_body,
         ),
     )
 

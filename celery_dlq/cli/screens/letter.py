@@ -218,6 +218,7 @@ def letter_parts(
     owner: str = "",
     held: HeldLetter | None = None,
     trace_url: str = "",
+    with_body: bool = False,
 ) -> list[Part]:
     """The parts of a letter's screen.
 
@@ -226,6 +227,7 @@ def letter_parts(
     :param owner: the owner of its route.
     :param held: set if no automatic redrive sends it again.
     :param trace_url: ``dlq_trace_url``.
+    :param with_body: whether an unread body is shown if it is not text, too.
     """
     kind, message = letter.exception_type, letter.message
     error = f"{kind}: {message}" if message else kind
@@ -239,7 +241,7 @@ def letter_parts(
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
     parts += handled_parts(*handled)
     parts += _changed(redrives, changes)
-    parts += [*_contents(letter), _message(letter, trace_url)]
+    parts += [*_contents(letter, with_body), _message(letter, trace_url)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     if letter.log:
@@ -276,9 +278,9 @@ def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator
             yield Block(title, sending.change)
 
 
-def _contents(letter: DeadLetter) -> list[Part]:
+def _contents(letter: DeadLetter, with_body: bool) -> list[Part]:
     if has_unread_body(letter):
-        return [Block("Body", shown_body(letter.envelope.body))]
+        return [Block("Body", shown_body(letter.envelope.body, raw=with_body))]
     # Known arguments are shown as JSON, even if they are empty.
     pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
     return [Facts("Arguments", pairs)] if any(text for _, text in pairs) else []

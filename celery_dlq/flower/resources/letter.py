@@ -374,14 +374,12 @@ class OneLetter(Api):
     """``GET /api/dead-letters/letters/{id}``"""
 
     async def get(self, prefix: str) -> None:
-        """One letter in full, as ``dlq show --format json`` has it, without the body: it is not redacted, and
-        a user of Flower may not be allowed to read the database."""
+        """One letter in full, as ``dlq show --format json`` has it."""
         seen = await seen_letter(self.site, prefix)
         record = records.whole_letter_record(
             seen.letter, seen.redrives, seen.changes,
             owner=seen.route_owner, trace_url=self.site.trace_url,
         )  # fmt: skip
-        del record["body"]
         handled = records.handled_record(seen.handlings, seen.tickets)
         self.reply({**record, **handled, "held": records.held_record(seen.hold)})
 

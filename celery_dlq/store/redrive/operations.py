@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
+from celery_dlq.redact import hide_known
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.tables import claim, operation, sending
@@ -253,7 +255,7 @@ def _values(new: Operation) -> dict[str, Any]:
         "state": new.state.value,
         "planned": new.counts.planned,
         "wanted": dump_json(new.wanted.to_dict()),
-        "orders": dump_json(new.orders.to_dict()),
+        "orders": dump_json(replace(new.orders, why=hide_known(new.orders.why)).to_dict()),
     }
 
 

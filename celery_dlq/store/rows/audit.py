@@ -42,7 +42,7 @@ def write_audit(
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
         return row
-    named = {"who": who, "host": socket.gethostname(), "act": act, "why": KNOWN.text(why)}
+    named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
     written = insert(audit).values(
         at=at, count=count, detail=dump_json(KNOWN.hidden(detail)), **values

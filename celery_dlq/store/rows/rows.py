@@ -79,6 +79,7 @@ def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
             **vars(attempt),
             "task_id": task_id,
             "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT),
+            "evidence": clip(attempt.evidence, tables.EVIDENCE_WIDTH),
             "verdict": attempt.verdict.value,
             "delay_s": delay_s if delay_s is None or math.isfinite(delay_s) else None,
         },
@@ -257,6 +258,9 @@ def bare(letter: DeadLetter) -> DeadLetter:
 #: Fields that are searched and may have secrets. A search must not find what no screen shows.
 _SEARCHED = ("message", "args", "kwargs")
 
+#: Columns of what people have written: notes, owners and reasons.
+_SAID = frozenset({"cause", "closed_reason", "note", "owner", "recipient", "why"})
+
 #: Fields of a letter that are columns of the same name and type, for a parked retry.
 _PARKED_NAMES = (
     "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
@@ -303,24 +307,24 @@ _WIDTHS[tables.letter] |= _WIDTHS[tables.content]
 
 
 def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` with every text storable and cut to its column. A short text loses the blanks at its end,
-    because MySQL ignores them when it compares texts."""
+    """``values`` with every text storable and cut to its column, and without secrets in what people have
+    written. A short text loses the blanks at its end, because MySQL ignores them when it compares texts."""
     widths = _WIDTHS[table]
     return {
-        key: _fit_text(value, widths[key]) if isinstance(value, str) else value
+        key: _fit_text(key, value, widths[key]) if isinstance(value, str) else value
         for key, value in values.items()
     }
 
 
 def fit_text(column: Column[str], text: str) -> str:
     """``text`` as :func:`fit` makes it for ``column``."""
-    return _fit_text(text, _width(column))
+    return _fit_text(column.name, text, _width(column))
 
 
-def _fit_text(text: str, width: int | None) -> str:
+def _fit_text(name: str, text: str, width: int | None) -> str:
     if not text:
         return text
-    text = safe_text(text)
+    text = safe_text(KNOWN.text(text) if name in _SAID else text)
     return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
 
 

@@ -208,7 +208,7 @@ def dead_letter(
     :param sent: the message, as it can be sent again.
     :param worker: the name of this worker, for a message without attempts: a breaker parked it.
     """
-    fields, display, attempts = contents.fields, wiring.redactor.display, failure.attempts
+    fields, redactor, attempts = contents.fields, wiring.redactor, failure.attempts
     letter = DeadLetter(
         task_id=task_id,
         task=contents.task,
@@ -219,8 +219,8 @@ def dead_letter(
         traceback=failure.traceback,
         log=failure.log,
         grounds=failure.grounds,
-        args=display(contents.args),
-        kwargs=display(contents.kwargs),
+        args=redactor.display(redactor.named(contents.task, contents.args)),
+        kwargs=redactor.display(contents.kwargs),
         attempts=attempts,
         first_failed_at=attempts[0].failed_at if attempts else failure.failed_at,
         last_failed_at=failure.failed_at,

@@ -95,7 +95,7 @@ def test_the_names_that_the_app_adds_are_hidden_everywhere(run, app, queue, stor
 
 
 def test_the_editor_shows_the_message_unredacted(run, tmp_path, monkeypatch):
-    record = json.loads(run("show", TASK_ID, "--format", "json").output)
+    record = json.loads(run("show", TASK_ID, "--body", "--format", "json").output)
     assert SECRET in base64.b64decode(record["body"]).decode()
     seen = tmp_path / "seen.json"
     monkeypatch.setenv("VISUAL", f"sh -c 'cp $0 {seen}'")

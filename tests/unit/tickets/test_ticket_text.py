@@ -62,7 +62,7 @@ def test_the_title_has_the_first_line_of_the_message_and_is_clipped():
 
 
 def test_a_long_traceback_keeps_its_beginning_and_its_end():
-    text = text_about(letter(traceback=f"entry {'x' * 50_000} cause"), "").failure
+    text = text_about(letter(traceback=f"entry\n{'x' * 50_000}\ncause"), "").failure
     assert text.startswith("entry")
     assert text.endswith("cause")
     assert len(text) < TRACEBACK_LIMIT + 100

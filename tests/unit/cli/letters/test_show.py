@@ -77,7 +77,7 @@ def test_it_shows_every_fact(run, whole, terminal, width):
 
 
 def test_json_is_the_whole_letter(read, whole):
-    found = read("show", "0d3f")
+    found = read("show", "0d3f", "--body")
     assert found["task_id"] == whole
     assert found["attempts"] == 2
     assert [item["number"] for item in found["attempt_history"]] == [1, 2]
@@ -257,6 +257,6 @@ def test_a_body_that_is_too_large_to_unpack_is_reported_as_unreadable(run, store
     store.letters.save([bomb(300_000_000, "bomb")])
     said = "its body unpacks to more than 8 MiB, so it was not opened"
     assert re.search(rf"Unreadable +{said}", run("show", "bomb").stdout)
-    record = json.loads(run("show", "bomb", "--format", "json").stdout)
+    record = json.loads(run("show", "bomb", "--body", "--format", "json").stdout)
     assert record["body_unread"] == said
     assert base64.b64decode(record["body"]) == store.letters.get("bomb").envelope.body

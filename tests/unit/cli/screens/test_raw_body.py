@@ -22,11 +22,11 @@ from celery_dlq.view.letters import SHOWN_LIMIT, shown_body
     ],
 )  # fmt: skip
 def test_a_body_is_shown_as_text_or_as_a_dump(body, shown):
-    assert shown_body(body) == shown
+    assert shown_body(body, raw=True) == shown
 
 
 def test_a_long_body_is_cut_and_shows_its_size():
-    shown = shown_body(b"\xff" * 50_000_000).splitlines()
+    shown = shown_body(b"\xff" * 50_000_000, raw=True).splitlines()
     assert len(shown) == SHOWN_LIMIT // 16 + 1
     assert shown[-1] == "… the first 1,024 of 50,000,000 bytes"
 
@@ -50,7 +50,8 @@ def unread(store):
 def test_show_prints_an_unreadable_body(run, unread, terminal, width):
     if width:
         terminal.sit_down(width=width)
-    out = run("show", "0d3f").stdout
+    assert "12 bytes that are not text" in run("show", "0d3f").stdout
+    out = run("show", "0d3f", "--body").stdout
     assert "80 04 1b 5d 30 3b 6f 77  6e 65 64 07" in out
     assert not set(out) & {"\x1b", "\x07"}
     assert "12 bytes of application/x-pickle" in out
@@ -59,9 +60,10 @@ def test_show_prints_an_unreadable_body(run, unread, terminal, width):
 
 
 def test_records_have_an_unreadable_body_and_its_size(read, unread):
-    found = read("show", "0d3f")
+    found = read("show", "0d3f", "--body")
     assert found["body_size"] == len(base64.b64decode(found["body"])) == 12
-    assert found["body_shown"].startswith("00000000  80 04 1b 5d")
+    assert found["body_shown"] == "12 bytes that are not text"
+    assert "body" not in read("show", "0d3f")
 
 
 def test_readable_arguments_hide_the_raw_body(run, read, store):

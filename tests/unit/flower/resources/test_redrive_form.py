@@ -195,9 +195,9 @@ class TestChanges:
         assert made.orders.repair.assignments == (self.USD, "args[0]=18")
         assert (made.orders.pacing.rate, made.orders.why) == (5.0, "a typo")
         [row] = store.audit.find(act="redrive").rows
-        assert row.detail["repair"] == {"set": ['kwargs.currency="USD"', "args[0]=18"]}
+        assert row.detail["repair"] == {"set": ['kwargs.currency="USD"', "args[0]=[redacted]"]}
         [(_, orders)] = ann.get(sent.headers["Location"]).find("section", id="dlq-orders")
-        assert 'kwargs.currency="USD" args[0]=18' in orders
+        assert 'kwargs.currency="USD" args[0]=[redacted]' in orders
 
     def test_changes_that_were_not_shown_are_not_sent(self, ann, store):
         form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))
