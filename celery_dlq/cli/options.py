@@ -230,6 +230,11 @@ def format_option(command: _Command) -> _Command:
     )(command)  # fmt: skip
 
 
+def body_option(text: str) -> Callable[[_Command], _Command]:
+    """Add ``--body`` to a command, with this help; it is called with ``with_body``."""
+    return click.option("--body", "with_body", is_flag=True, help=text)
+
+
 def after_option(command: _Command) -> _Command:
     """Add ``--after`` to a command that lists in pages."""
     return click.option(

@@ -16,7 +16,7 @@ from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.letters.removal import removing
-from celery_dlq.cli.options import Chosen, filters, format_option, selection_options
+from celery_dlq.cli.options import Chosen, body_option, filters, format_option, selection_options
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
@@ -134,9 +134,10 @@ def list_segments(session: Session, form: str) -> None:
 
 @archive.command("show")
 @click.argument("task_id", metavar="ID")
+@body_option("Also the message's body, with its secrets, in base64; not in a table.")
 @format_option
 @pass_session
-def show(session: Session, task_id: str, form: str) -> None:
+def show(session: Session, task_id: str, with_body: bool, form: str) -> None:
     """Show one archived letter, without its secrets.
 
     ID is the task id in full. If the letter was archived more than once, this is the last copy.
@@ -151,6 +152,8 @@ def show(session: Session, task_id: str, form: str) -> None:
             "the store, run: celery -A <app> dlq show"
         )
     record = archived_record(found, session.queue.redactor)
+    if not with_body:
+        record["content"].pop("body")
     session.screen.emit(form, record, *archived_parts(record, session.command))
 
 

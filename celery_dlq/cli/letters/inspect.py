@@ -10,7 +10,7 @@ import click
 
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import HeadedCommand
-from celery_dlq.cli.options import after_option, filters, format_option, limit_option
+from celery_dlq.cli.options import after_option, body_option, filters, format_option, limit_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
 from celery_dlq.cli.selection import checked
@@ -89,11 +89,10 @@ def _listed(page: Page) -> Iterator[Part]:
 @click.command("show")
 @click.argument("task_id", metavar="ID", shell_complete=complete_letter)
 @click.argument("other", metavar="[OTHER]", required=False, shell_complete=complete_letter)
-@click.option(
-    "--body", "with_body", is_flag=True,
-    help="Also the message's body, with its secrets: in base64; in a table, as a hex dump if its arguments "
-    "could not be read and it is not text.",
-)  # fmt: skip
+@body_option(
+    "Also the message's body, with its secrets: in base64; in a table, as a hex dump if its arguments could "
+    "not be read and it is not text."
+)
 @format_option
 @pass_showing_session
 def show(session: Session, task_id: str, other: str | None, with_body: bool, form: str) -> None:

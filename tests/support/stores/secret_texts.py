@@ -146,7 +146,8 @@ def _inner(kind: str, secret: str) -> str:
 #: Texts of all kinds. Many have the secret where texts are cut.
 TEXTS: st.SearchStrategy[Planted] = st.builds(
     planted,
-    st.sampled_from(sorted(KINDS)), st.integers(0, 2**32), st.one_of(st.integers(12, 200), st.integers(12, 6_000)),
+    st.sampled_from(sorted(KINDS)), st.integers(0, 2**32),
+    st.one_of(st.integers(12, 200), st.integers(12, 6_000)),
     st.one_of(
         st.integers(0, 40_000),
         st.builds(lambda limit, less: max(0, limit - less), st.sampled_from(LIMITS), st.integers(0, 250)),

@@ -112,6 +112,8 @@ def test_neither_a_search_nor_a_value_finds_it_and_the_message_stays(app, queue,
 
 def test_with_a_key_it_is_found_by_its_name(app, queue, made):
     app.conf.dlq_search_redacted_key = "a long random text"
+    for name in ("_read_settings", "settings", "redactor"):
+        vars(queue).pop(name, None)
     queue.store.letters.save([made("shop.login", ["u1", SECRET])])
     wanted = Filter(args=(Argument(path="password", value=SECRET),))
     wanted = with_positions(app, with_stand_ins(queue.redactor, wanted))
