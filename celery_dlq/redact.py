@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from celery_dlq.sensitive import (
@@ -99,14 +100,11 @@ class Redactor:
         :param stand_in: by default, :meth:`stand_in`.
         """
         names = self._parameters(task) if args and isinstance(args, (list, tuple)) else ()
-        hide, secret = stand_in or self.stand_in, [*map(self.is_sensitive, names)]
+        secret = [self.is_sensitive(name) for name in names[: len(args or ())]]
         if not any(secret):
             return args
-        hidden = [
-            hide(item) if is_secret and item is not None else item
-            for is_secret, item in zip(secret, args, strict=False)
-        ]
-        return [*hidden, *args[len(hidden) :]]
+        hide, places = stand_in or self.stand_in, zip_longest(secret, args)
+        return [hide(item) if hidden and item is not None else item for hidden, item in places]
 
     def _whole(self, value: Any, stand_in: Callable[[Any], str]) -> Any:
         try:

@@ -45,7 +45,7 @@ class AppParts:
     #: The captures of the consumers in this process. Read without a lock, because a forked process might
     #: inherit a taken one.
     _captures: tuple[Capture, ...] = ()
-    _has_reported = False
+    _has_reported = _has_imported = False
 
     @cached_property
     def _read_settings(self) -> ReadSettings:
@@ -167,12 +167,16 @@ class AppParts:
     @cached_property
     def redactor(self) -> Redactor:
         """Hides secrets in everything that is shown."""
-        chosen = self.settings
-        return Redactor(
-            chosen.redact,
-            chosen.search_redacted_key,
-            lambda task: parameters_of(self.app, task) or (),
-        )
+        secrets = self.settings.redact, self.settings.search_redacted_key
+        return Redactor(*secrets, self._parameters_of)
+
+    def _parameters_of(self, task: str) -> Sequence[str]:
+        if task not in self.app.tasks and not self._has_imported:
+            # A worker has imported all modules with tasks, a command only that of the app.
+            self._has_imported = True
+            with contextlib.suppress(Exception):
+                self.app.loader.import_default_modules()
+        return parameters_of(self.app, task) or ()
 
     @cached_property
     def hooks(self) -> Hooks:

@@ -135,7 +135,10 @@ def _copy_like(old: object, before: Any, after: Any) -> str:
 def describe(before: Mapping[str, Any], after: Mapping[str, Any], redactor: Redactor) -> str:
     """The lines of a diff from ``before`` to ``after``, which are tables of the parts of a message by name,
     with the name of its task. Empty if they are the same."""
-    before, after = (_with_named_secrets(table, redactor) for table in (before, after))
+    before, after = (
+        {**one, "args": redactor.named(one["task"], one["args"], _Secret)} if "args" in one else one
+        for one in (before, after)
+    )
     lines = [line for step in _steps(before, after, "", redactor) for line in step]
     if len(lines) > LINES:
         lines[LINES:] = [f"… {len(lines) - LINES} more lines"]
@@ -181,12 +184,6 @@ class _Secret:
     """A positional argument that its parameter names as a secret."""
 
     value: Any
-
-
-def _with_named_secrets(table: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
-    if "args" not in table:
-        return {**table}
-    return {**table, "args": redactor.named(table["task"], table["args"], _Secret)}
 
 
 def _within(path: str, key: str) -> str:

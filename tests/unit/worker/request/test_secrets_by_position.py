@@ -144,3 +144,22 @@ def test_a_changed_one_is_reported_without_its_value(queue, made):
     assert edited.args == ["u2", REDACTED]
     assert f"{SECRET}2" in edited.envelope.body.decode()
     assert edited.last_failed_at == T0
+
+
+def test_a_command_imports_the_task_of_a_letter_once(app, queue, monkeypatch):
+    imported = []
+
+    def late():
+        imported.append(1)
+        if len(imported) == 1:
+
+            @app.task(name="shop.late", base=DLQTask, shared=False)
+            def late(user, password): ...
+
+        raise ImportError("another module")
+
+    monkeypatch.setattr(app.loader, "import_default_modules", late)
+    named = queue.redactor.named
+    assert named("shop.late", ["u1", SECRET]) == ["u1", REDACTED]
+    assert named("shop.unknown", ["u1", SECRET]) == ["u1", SECRET]
+    assert imported == [1]
