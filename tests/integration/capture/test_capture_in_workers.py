@@ -29,6 +29,9 @@ def test_a_letter_has_everything_known_about_its_failure(project):
             "proj.terminal", (17,), {"password": "s3cret"}, headers={"tenant": "acme"}, priority=3
         ).id
         letter = project.wait_for_letter(task_id)
+        by_place = project.wait_for_letter(project.send("terminal", 17, "s3cret"))
+    assert by_place.args == [17, "[redacted]"]
+    assert b"s3cret" in by_place.envelope.body
     assert (letter.task, letter.state) == ("proj.terminal", State.DEAD)
     assert (letter.verdict, letter.message) == (Verdict.TERMINAL, "bad currency 17")
     assert letter.args == [17]
