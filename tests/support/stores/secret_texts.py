@@ -143,17 +143,22 @@ def _inner(kind: str, secret: str) -> str:
     return _lines(secret) if "key" in kind and "name" not in kind else secret
 
 
-#: Texts of all kinds. Many have the secret where texts are cut.
-TEXTS: st.SearchStrategy[Planted] = st.builds(
-    planted,
-    st.sampled_from(sorted(KINDS)), st.integers(0, 2**32),
-    st.one_of(st.integers(12, 200), st.integers(12, 6_000)),
-    st.one_of(
-        st.integers(0, 40_000),
-        st.builds(lambda limit, less: max(0, limit - less), st.sampled_from(LIMITS), st.integers(0, 250)),
-    ),
-    st.integers(0, 20_000), is_run=st.booleans(),
-)  # fmt: skip
+def texts(limits: tuple[int, ...], longest: int) -> st.SearchStrategy[Planted]:
+    """Texts of all kinds. Many have the secret where texts are cut.
+
+    :param limits: where they are cut.
+    :param longest: characters of the longest secret.
+    """
+    return st.builds(
+        planted,
+        st.sampled_from(sorted(KINDS)), st.integers(0, 2**32),
+        st.one_of(st.integers(12, 200), st.integers(12, longest)),
+        st.one_of(
+            st.integers(0, limits[-1]),
+            st.builds(lambda limit, less: limit - less, st.sampled_from(limits), st.integers(0, 250)),
+        ),
+        st.integers(0, limits[-1]), is_run=st.booleans(),
+    )  # fmt: skip
 
 
 @cache
