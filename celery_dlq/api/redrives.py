@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from celery_dlq.store.base import Filter, Operation
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
     from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine, Look
-    from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
 
 class RedriveAPI(AppParts):
@@ -252,22 +250,6 @@ class RedriveAPI(AppParts):
         """
         self.auto_redrive_named(name)
         return self.auto_redrives.look(name, self.store.now())
-
-    def suggest_auto(
-        self, since: datetime | None = None, *, least: int = 20, share: float = 0.9
-    ) -> list[Suggestion]:
-        """The groups whose redrives succeeded, and from which age of the failure on; the group with the most
-        redrives comes first. Changed messages do not count.
-
-        :param since: read the redrives that ended at this time or later; by default those of 90 days.
-        :param least: redrives that a suggestion needs.
-        :param share: the share of them that must have succeeded.
-        """
-        from celery_dlq.upkeep.auto_redrive import suggesting
-
-        begin = since or self.store.now() - timedelta(days=suggesting.DAYS)
-        past = self.store.sendings.past(begin, limit=suggesting.MOST)
-        return suggesting.suggest(past, least=least, share=share)
 
     def _set_auto(self, name: str, state: AutoState, who: str, why: str) -> bool:
         if name != EVERY:

@@ -222,18 +222,6 @@ class Counts:
         }
 
 
-@dataclass(frozen=True)
-class PastRedrive:
-    """The end of one redrive of an unchanged message."""
-
-    #: The fingerprint of the failure that it was redriven after.
-    cause: str
-    task: str
-    #: Seconds from that failure to the redrive.
-    age_s: float
-    has_succeeded: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sending:
     """One letter in one operation."""

@@ -16,10 +16,8 @@ from celery_dlq.model.auto_redrive import (
     AutoStatus,
     HeldLetter,
 )
-from celery_dlq.model.group import Group
 from celery_dlq.store.base import Operation
 from celery_dlq.upkeep.auto_redrive.conditions import why_stopped
-from celery_dlq.upkeep.auto_redrive.definition import NAME_LIMIT
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements, Suspension
     from celery_dlq.upkeep.auto_redrive.runner import Look
-    from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
 #: The title of the facts about a letter that is held.
 HELD = "Held: only a person redrives it"
@@ -72,25 +69,6 @@ class SeenRun:
     run: AutoRun
     #: None for a shadow run, and after the operation was removed.
     operation: Operation | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenSuggestion:
-    """A suggestion, and its group."""
-
-    suggestion: Suggestion
-    #: None if the group has no letters any more.
-    group: Group | None
-
-    @property
-    def exception_type(self) -> str:
-        """The exception of the group; empty if it has no letters any more."""
-        return "" if self.group is None else self.group.exception_type
-
-    @property
-    def open_count(self) -> int:
-        """How many letters of the group are open."""
-        return 0 if self.group is None else self.group.open_count
 
 
 def seen_autos(store: Store, autos: Sequence[AutoRedrive], now: datetime) -> list[SeenAuto]:
@@ -206,46 +184,6 @@ def look_record(look: Look, in_the_way: Sequence[str]) -> dict[str, Any]:
         "letters": list(look.choice.letters),
         **as_record(look.choice, ("waiting", "held")),
     }
-
-
-def seen_suggestions(
-    store: Store, suggestions: Sequence[Suggestion], now: datetime
-) -> list[SeenSuggestion]:
-    """``suggestions`` with their groups.
-
-    :raises StoreError: the store failed.
-    """
-    return [
-        SeenSuggestion(suggestion=one, group=store.groups.get(one.fingerprint, now=now))
-        for one in suggestions
-    ]
-
-
-def suggestion_record(seen: SeenSuggestion) -> dict[str, Any]:
-    """A suggestion, with an automatic redrive that follows it."""
-    suggestion = seen.suggestion
-    return {
-        **as_record(suggestion, ("fingerprint", "task")),
-        **as_record(seen, ("exception_type", "open_count")),
-        "after_s": suggestion.after_s,
-        "redrives": suggestion.older.redrives,
-        "succeeded": suggestion.older.succeeded,
-        "younger_redrives": suggestion.younger.redrives,
-        "younger_succeeded": suggestion.younger.succeeded,
-        "definition": definition_text(seen),
-    }
-
-
-def definition_text(seen: SeenSuggestion) -> str:
-    """The Python code of an automatic redrive that follows a suggestion; in shadow mode."""
-    suggestion = seen.suggestion
-    parts = (suggestion.task, seen.exception_type)
-    words = [part.rpartition(".")[2].lower() for part in parts if part]
-    name = "-".join([*words, suggestion.fingerprint[:4]])[-NAME_LIMIT:].lstrip("-")
-    return (
-        f'AutoRedrive("{name}", where=Filter(group="{suggestion.fingerprint}"), '
-        f'after_s={suggestion.after_s}, mode="shadow")'
-    )
 
 
 def _seen(

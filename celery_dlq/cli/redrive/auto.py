@@ -1,38 +1,25 @@
-"""``dlq auto``: inspect, try, pause, resume and suggest automatic redrives, which workers run."""
+"""``dlq auto``: inspect, try, pause and resume automatic redrives, which workers run."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from celery_dlq.cli.exits import NamingGroup
-from celery_dlq.cli.options import (
-    format_option,
-    limit_option,
-    moment_option,
-    read_with,
-    whole_number,
-    why_option,
-)
-from celery_dlq.cli.redrive.options import read_share
+from celery_dlq.cli.options import format_option, limit_option, why_option
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.auto_redrive import EVERY, AutoMode
-from celery_dlq.upkeep.auto_redrive import suggesting
 from celery_dlq.view import auto_redrives as view
-from celery_dlq.view import times
-from celery_dlq.view.auto_redrives import SeenAuto, SeenRun, SeenSuggestion
+from celery_dlq.view.auto_redrives import SeenAuto, SeenRun
 from celery_dlq.view.operations import given_orders, outcome_text
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.auto_redrive.runner import Look
-    from celery_dlq.upkeep.auto_redrive.suggesting import Outcomes
 
 #: Letters of a dry run that a table names; the records name all.
 _NAMED = 20
@@ -60,19 +47,6 @@ _RUN_FIELDS: Sequence[Field] = (
 )
 
 _WAITING = (Column("LETTERS", right=True, rigid=True), Column("WAIT BECAUSE", fold=True))
-
-_SUGGESTION_FIELDS: Sequence[Field] = (
-    (Column("GROUP", rigid=True), lambda seen: seen.suggestion.fingerprint[:12]),
-    (Column("TASK"), lambda seen: seen.suggestion.task),
-    (Column("EXCEPTION", from_width=80), lambda seen: seen.exception_type.rpartition(".")[2]),
-    (Column("OPEN", right=True, rigid=True), lambda seen: seen.open_count),
-    (Column("AT LEAST THIS OLD", rigid=True), lambda seen: times.duration(seen.suggestion.after_s)),
-    (Column("SUCCEEDED", rigid=True), lambda seen: _share_text(seen.suggestion.older)),
-    (
-        Column("YOUNGER", rigid=True, from_width=100),
-        lambda seen: _share_text(seen.suggestion.younger),
-    ),
-)
 
 
 def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
@@ -122,34 +96,12 @@ def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
     ]
 
 
-def suggestion_parts(found: Sequence[SeenSuggestion], command: Command) -> list[Part]:
-    """The screen of suggestions, or a sentence if there are none."""
-    if not found:
-        return [
-            "No group has enough redrives that succeeded. Next: redrive letters by hand, and look again; "
-            f"see: {command('help', 'redrive-safely')}"
-        ]
-    return [
-        table_of(_SUGGESTION_FIELDS, found),
-        f"The first one, for dlq_auto_redrive: {view.definition_text(found[0])}",
-        f"Next: see {command('help', 'auto-redrive')}; --format json has the code of each.",
-    ]
-
-
 def _next_step(seen: SeenAuto, command: Command) -> str:
     name = seen.auto.name
     if seen.stopped:
         own = seen.status.state is seen.state and seen.stopped.startswith("it is")
         return f"after a fix: {command('auto', 'resume', *([name] if own else []))}"
     return f"see what it would send now: {command('auto', 'run', name, '--dry-run')}"
-
-
-def _share_text(outcomes: Outcomes) -> str:
-    """Such as ``97% of 412``; empty without redrives. Only all of them are 100 %."""
-    if not outcomes.redrives:
-        return ""
-    percent = math.floor(outcomes.share * 100)
-    return f"{percent}% of {outcomes.redrives:,}"
 
 
 def _named_letters(title: str, letters: Mapping[str, str]) -> Table:
@@ -172,7 +124,7 @@ def _maybe_name(command: _Command) -> _Command:
 
 @click.group("auto", cls=NamingGroup, alone="list")
 def auto() -> None:
-    """Inspect, try, pause, resume and suggest automatic redrives."""
+    """Inspect, try, pause and resume automatic redrives."""
 
 
 @auto.command("list")
@@ -274,38 +226,6 @@ def history(session: Session, name: str | None, limit: int, form: str) -> None:
         session.queue.auto_redrive_named(name)  # a misspelt name is an error
     session.screen.emit(form, [*map(view.run_record, runs)], run_table(runs))
     session.say_if_more(len(known), limit)
-
-
-@auto.command("suggest")
-@moment_option(
-    "--since",
-    f"Only redrives that ended at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601. "
-    f"Default: {suggesting.DAYS}d.",
-)  # fmt: skip
-@click.option(
-    "--least", type=whole_number(), metavar="N", default=suggesting.LEAST, show_default=True,
-    help="Redrives that a suggestion needs.",
-)  # fmt: skip
-@click.option(
-    "--success", "share", metavar="SHARE", callback=read_with(read_share),
-    default=f"{suggesting.SHARE:.0%}", show_default=True,
-    help="Share of them that must have succeeded.",
-)  # fmt: skip
-@limit_option("Show at most this many suggestions.", default=10)
-@format_option
-@pass_session
-def suggest(
-    session: Session, since: datetime | None, least: int, share: float, limit: int, form: str
-) -> None:
-    """Suggest automatic redrives from the outcomes of past redrives.
-
-    For each group of letters, shows from which age of the failure on its redrives succeeded. Redrives of
-    changed messages do not count.
-    """
-    found = session.queue.suggest_auto(since, least=least, share=share)[:limit]
-    seen = view.seen_suggestions(session.store, found, session.screen.now)
-    records = [*map(view.suggestion_record, seen)]
-    session.screen.emit(form, records, *suggestion_parts(seen, session.command))
 
 
 def _seen_all(session: Session) -> list[SeenAuto]:

@@ -121,7 +121,7 @@ def _guard_options() -> Options:
             "window",
         ),
         "ratio": click.option(
-            "--guard-ratio", "ratio", metavar="SHARE", callback=read_with(read_share),
+            "--guard-ratio", "ratio", metavar="SHARE", callback=read_with(_read_share),
             help=f"Stop when this share of the outcomes are failures. Default: {_GUARD.ratio:.0%}.",
         ),
         "least": _count(
@@ -198,7 +198,7 @@ def _span(
     return click.option(option, name, metavar="DURATION", callback=read_with(read), help=text)
 
 
-def read_share(text: str) -> float:
+def _read_share(text: str) -> float:
     """The share that ``20%`` or ``0.2`` stands for: more than 0, at most 1.
 
     :raises ValueError: the text is not such a share.

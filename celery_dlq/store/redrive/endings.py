@@ -27,17 +27,12 @@ def record_successes(connection: Connection, outcomes: Iterable[Outcome]) -> Non
             outcome.task_id,
             whole(outcome.redrive),
             ended_at=outcome.succeeded_at,
-            why=succeeded_in(outcome.release),
+            why=f"succeeded in release {outcome.release}" if outcome.release else "",
         )
         for outcome in outcomes
         if outcome.redrive > 0
     ]
     _record(connection, succeeded)
-
-
-def succeeded_in(release: str) -> str:
-    """The text of a sending that succeeded, by which a success of other code is recognised."""
-    return f"succeeded in release {release}" if release else ""
 
 
 def record_failures(connection: Connection, letters: Iterable[DeadLetter]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -24,13 +23,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
-from celery_dlq.model.states import State, Verdict
+from celery_dlq.model.operation import ENDED, Sending, SendingState
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
-from celery_dlq.store.database.tables import change, claim, letter, operation, parked, sending
+from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import send_log
-from celery_dlq.store.redrive.endings import succeeded_in
 from celery_dlq.store.rows.query import (
     Conditions,
     conditions,
@@ -177,43 +175,6 @@ class Sendings(StoreRole):
         return found
 
     @reads
-    def past(self, connection: Connection, since: datetime, *, limit: int) -> list[PastRedrive]:
-        """The redrives of unchanged messages that succeeded or failed at ``since`` or later: the latest
-        ``limit`` ones. Those that were made by a release that did not store the failure are left out, and so
-        are successes of code that may be another one than that of the failure."""
-        sent_at = func.coalesce(sending.c.sent_at, sending.c.claimed_at)
-        is_edited = select(change.c.id).where(
-            change.c.task_id == sending.c.task_id, change.c.at.between(sending.c.failed_at, sent_at)
-        )
-        ended = (
-            select(
-                sending.c.cause, sending.c.task, sending.c.failed_at, sent_at.label("sent_at"),
-                sending.c.state, sending.c.why, letter.c.release, letter.c.verdict,
-            )
-            .join(letter, letter.c.task_id == sending.c.task_id)
-            .where(
-                ~is_edited.exists(),
-                sending.c.state.in_(sorted(_HAS_OUTCOME)),
-                sending.c.ended_at >= since,
-                sending.c.failed_at.is_not(None),
-                sending.c.change == "",
-            )
-            .order_by(sending.c.ended_at.desc())
-            .limit(limit)
-        )  # fmt: skip
-        return [
-            PastRedrive(
-                cause=row.cause,
-                task=row.task,
-                # The clocks of two workers differ.
-                age_s=max(0.0, (row.sent_at - row.failed_at).total_seconds()),
-                has_succeeded=row.state == SendingState.SUCCEEDED.value,
-            )
-            for row in connection.execute(ended)
-            if row.state == SendingState.FAILED.value or _is_of_same_code(row)
-        ]
-
-    @reads
     def last_of_causes(self, connection: Connection) -> Mapping[str, tuple[str, int, int]]:
         """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
         many of these letters failed again, and how many have an outcome. Only the latest operations are
@@ -300,13 +261,6 @@ class Sendings(StoreRole):
             ran = update(sending).where(of_these, sending.c.redrive == redrive)
             connection.execute(ran.values(accepted=copy))
         return answers
-
-
-def _is_of_same_code(row: Any) -> bool:
-    """Whether a success was one of the code that had failed. Without releases, only a failure that passes by
-    itself counts as one."""
-    may_pass = row.release or row.verdict != Verdict.TERMINAL.value
-    return bool(may_pass and row.why == succeeded_in(row.release))
 
 
 def was_sent_before(moment: datetime) -> ColumnElement[bool]:

@@ -16,8 +16,10 @@ def minutes(number: float):
     return T0 + timedelta(minutes=number)
 
 
-def success(redrive: int = 1, at: float = 10, task_id: str = "a"):
-    return Outcome(task_id=task_id, redrive=redrive, succeeded_at=minutes(at), worker="w")
+def success(redrive: int = 1, at: float = 10, task_id: str = "a", release: str = ""):
+    return Outcome(
+        task_id=task_id, redrive=redrive, succeeded_at=minutes(at), worker="w", release=release
+    )
 
 
 def failure(redrive: int = 1, at: float = 10, task_id: str = "a", **changes):
@@ -59,6 +61,12 @@ def test_a_success_is_recorded(sent):
     (found,) = sent.sendings.of_letter("a")
     assert (found.state, found.ended_at, found.why) == (SendingState.SUCCEEDED, minutes(10), "")
     assert sent.operations.get("one").counts == Counts(planned=3, sent=1, succeeded=1)
+
+
+def test_a_success_says_in_which_release(sent):
+    sent.letters.record_outcomes([success(release="1.4.2")])
+    (found,) = sent.sendings.of_letter("a")
+    assert found.why == "succeeded in release 1.4.2"
 
 
 def test_another_failure_is_recorded_with_its_exception(sent):

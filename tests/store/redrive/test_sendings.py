@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation
 
 from celery_dlq.model.letter import Outcome
-from celery_dlq.model.operation import Counts, PastRedrive, Sending, SendingState
-from celery_dlq.model.states import State, Verdict
-from celery_dlq.store.base import Edit, Filter
+from celery_dlq.model.operation import Counts, Sending, SendingState
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
@@ -369,79 +368,6 @@ def test_sendings_are_listed_by_page_and_state(store):
     sent = store.sendings.of_operation("one", states=frozenset({SendingState.SENT}), limit=3)
     assert ([item.task_id for item in sent.rows], sent.next) == (["1", "3", "4"], None)
     assert store.sendings.of_operation("none").rows == ()
-
-
-def test_past_redrives_have_the_failure_before_them_and_their_end(three):
-    claim(three)
-    confirm(three, "a", "b", "c")
-    three.letters.record_outcomes(
-        [Outcome(task_id="a", redrive=1, succeeded_at=minutes(40), worker="w", release="1.4.2")]
-    )
-    again = attempt(redrive=1, minutes=35)
-    three.letters.save([letter("c", again, fingerprint="other")])
-    # Letters failed at the minutes 0 (c), 1 (a) and 2 (b), and were sent at the minute 31.
-    first, second = three.sendings.past(minutes(0), limit=10)
-    cause = letter("a").fingerprint
-    assert first == PastRedrive(cause, "shop.charge", 30 * 60.0, has_succeeded=True)
-    assert second == PastRedrive(cause, "shop.charge", 31 * 60.0, has_succeeded=False)
-    assert three.sendings.past(minutes(0), limit=1) == [first]
-    assert three.sendings.past(minutes(36), limit=10) == [first]
-    assert three.sendings.past(minutes(41), limit=10) == []
-
-
-def test_redrives_of_changed_messages_are_not_among_the_past_ones(three):
-    claim(three)
-    confirm(three, "a", change="-x\n+y")
-    three.letters.record_outcomes(
-        [Outcome(task_id="a", redrive=1, succeeded_at=minutes(40), worker="w")]
-    )
-    assert three.sendings.past(minutes(0), limit=10) == []
-
-
-def test_redrives_after_an_edit_are_not_among_the_past_ones(three):
-    before = three.letters.get("a").envelope
-    after = replace(before, body=b"[[18], {}, {}]")
-    edit = Edit(
-        task_id="a", before=before, after=after, args=[18], kwargs={}, diff="-x\n+y", who="ann",
-        at=minutes(20),
-    )  # fmt: skip
-    assert three.edits.save(edit)
-    assert ended(three, "a", "b", release="1.4.2") == ["b"]
-
-
-def ended(store, *names, release):
-    """Let redrives succeed in this release; returns the letters whose redrives are among the past ones."""
-    claim(store)
-    confirm(store, *names)
-    for place, name in enumerate(names):
-        done = Outcome(
-            task_id=name, redrive=1, succeeded_at=minutes(40 + place), worker="w", release=release
-        )
-        store.letters.record_outcomes([done])
-    ages = {30 * 60.0: "a", 29 * 60.0: "b"}
-    return [ages[one.age_s] for one in store.sendings.past(minutes(0), limit=10)]
-
-
-@pytest.mark.parametrize(
-    ("before", "verdict", "after", "counts"),
-    [
-        ("1.4.2", Verdict.TERMINAL, "1.4.2", True),
-        ("1.4.2", Verdict.TRANSIENT, "1.4.2", True),
-        ("1.4.2", Verdict.TERMINAL, "1.5", False),
-        ("1.4.2", Verdict.TRANSIENT, "1.5", False),
-        ("1.4.2", Verdict.TERMINAL, "", False),
-        ("", Verdict.TRANSIENT, "", True),
-        # Without releases, a success after a terminal failure may be one of fixed code.
-        ("", Verdict.TERMINAL, "", False),
-    ],
-)
-def test_a_success_of_other_code_is_not_among_the_past_ones(store, before, verdict, after, counts):
-    found = letter("a", attempt(minutes=1), release=before)
-    store.letters.save([replace(found, explanation=replace(found.explanation, verdict=verdict))])
-    store.operations.create(ONE)
-    assert ended(store, "a", release=after) == ["a"] * counts
-    said = f"succeeded in release {after}" if after else ""
-    assert store.sendings.of_letter("a")[0].why == said
 
 
 def test_the_redrives_after_failures_of_one_cause(three):

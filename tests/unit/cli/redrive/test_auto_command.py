@@ -1,12 +1,9 @@
-from datetime import timedelta
-
 import pytest
 from support.auto_world import CHARGES, LEASE_S
-from support.factories import T0, attempt, letter, operation
+from support.factories import attempt, letter
 
-from celery_dlq import AutoRedrive, Filter, Limits, Timetable
+from celery_dlq import AutoRedrive, Limits, Timetable
 from celery_dlq.model.auto_redrive import AutoMode, AutoRun, AutoState, actor_of
-from celery_dlq.model.letter import Outcome
 
 
 @pytest.fixture
@@ -215,54 +212,6 @@ def test_held_letters_are_listed_and_shown_with_the_reason(run, read, shop, stor
     assert "Held: only a person redrives it" in run("show", held).stdout
     assert "Held" not in run("show", "77e1").stdout
     assert read("auto", "list")[0]["held"] == 1
-
-
-@pytest.fixture
-def redriven(store):
-    """Twenty letters of one group that were redriven half an hour after their failure; one failed again."""
-    names = [f"letter-{number}" for number in range(20)]
-    store.letters.save([letter(name, attempt(minutes=0)) for name in names])
-    sent_at, ended_at = T0 + timedelta(minutes=30), T0 + timedelta(minutes=31)
-    taken = store.claims.take(
-        operation("0a1b2c3d4e5f"), token="t", lease_until=ended_at, limit=50, now=sent_at
-    )
-    assert len(taken.letters) == 20
-    store.claims.end("0a1b2c3d4e5f", "t", dict.fromkeys(names, ""), now=sent_at)
-    store.letters.record_outcomes([
-        Outcome(task_id=name, redrive=1, succeeded_at=ended_at, worker="w", release="1.4.2")
-        for name in names[1:]
-    ])  # fmt: skip
-    store.letters.save([letter(names[0], attempt(redrive=1, minutes=31))])
-
-
-def test_automatic_redrives_are_suggested_from_past_ones(run, read, redriven):
-    [found] = read("auto", "suggest")
-    definition = found.pop("definition")
-    assert found == {
-        "fingerprint": "9c1e0000deadbeef", "task": "shop.charge", "exception_type": "ValueError",
-        "open_count": 1, "after_s": 1800, "redrives": 20, "succeeded": 19,
-        "younger_redrives": 0, "younger_succeeded": 0,
-    }  # fmt: skip
-    made = eval(definition, {"AutoRedrive": AutoRedrive, "Filter": Filter})
-    assert made == AutoRedrive(
-        "charge-valueerror-9c1e",
-        where=Filter(group="9c1e0000deadbeef"),
-        after_s=1800,
-        mode="shadow",
-    )
-    out = run("auto", "suggest").stdout
-    assert "95% of 20" in out
-    assert " 30m " in out
-    assert definition in out
-
-
-def test_a_suggestion_needs_enough_redrives_and_successes(run, read, redriven):
-    assert read("auto", "suggest", "--least", "21") == []
-    assert read("auto", "suggest", "--success", "96%") == []
-    assert read("auto", "suggest", "--success", "95%") != []
-    assert read("auto", "suggest", "--since", "5m") == []
-    out = run("auto", "suggest", "--least", "21").stdout
-    assert "No group has enough redrives that succeeded. Next: redrive letters by hand" in out
 
 
 def test_a_history_that_is_cut_off_says_so(run, shop, store, three, lease):
