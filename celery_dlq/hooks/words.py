@@ -56,8 +56,7 @@ def subject(value: EventValue) -> str:
     if isinstance(value, AutoStatus):
         return f"{value.name}: {clip(value.why, LINE_LIMIT)}"
     if isinstance(value, Stall):
-        ends = "; it ends itself" if value.ends_worker else ""
-        return f"{value.worker} {clip(value.what, LINE_LIMIT)}{ends}"
+        return f"{value.worker} {clip(value.what, LINE_LIMIT)}"
     counts = value.counts
     return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
 

@@ -124,8 +124,6 @@ class Stall:
     #: queues if the messages wait in the worker.
     queues: tuple[str, ...]
     messages: int
-    #: Whether the worker ends itself (``dlq_on_stall``).
-    ends_worker: bool = False
 
     @property
     def seconds(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.errors import SettingsError
+from celery_dlq.errors import SettingsError, page
 from celery_dlq.settings.validation import (
     ARCHIVE_URL,
     AUTO_REDRIVES,
@@ -19,7 +19,6 @@ from celery_dlq.settings.validation import (
     MAYBE_CALLABLE,
     MAYBE_TEXT,
     NAMES,
-    ON_STALL,
     PREFIX,
     READ_URL_VARIABLE,
     REDRIVE_TRACE,
@@ -121,11 +120,6 @@ class Settings:
         300.0, number(0.0, 86_400, "seconds"),
         "How long a worker may receive nothing, while messages wait in its queues and it has free slots. "
         "After that it counts as stalled. 0 for no watch.",
-    )
-    on_stall: str = _setting(
-        "log", ON_STALL,
-        "What a stalled worker does: 'log' writes a line to its log; 'exit' also ends the worker, so that "
-        "its supervisor starts it again. Hooks and metrics are independent of this.",
     )
     queue_size: int = _setting(
         10_000, whole(1, 1_000_000),
@@ -374,7 +368,8 @@ class ReadSettings:
 
 #: Settings of earlier releases, and why they have no effect any more.
 ENDED = {
-    "redis_atomic_take": "workers take messages from Redis in one step wherever Redis allows it"
+    "on_stall": f"a stalled worker no longer ends itself; restart it: {page('stalled-workers')}",
+    "redis_atomic_take": "workers take messages from Redis in one step wherever Redis allows it",
 }
 
 
@@ -383,7 +378,7 @@ def read_settings(app: Any) -> ReadSettings:
     names = allowed_values(Settings)
     given = given_settings(app.conf)
     for name in ENDED.keys() & given.keys():
-        text = f"Setting {given.pop(name)!r} has no effect any more: {ENDED[name]}. Remove it."
+        text = f"Setting {given.pop(name)!r} has no effect any more: {ENDED[name]}. Remove the setting."
         warnings.warn(text, DeprecationWarning, stacklevel=2)
     unknown = [
         unknown_setting(name, key, names)

@@ -80,7 +80,6 @@ LEVEL = Allowed(
     "'DEBUG', 'INFO', 'WARNING', 'ERROR' or 'CRITICAL'",
     lambda value: value in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
 )
-ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
 REDRIVE_TRACE = Allowed("'link' or 'continue'", lambda value: value in ("link", "continue"))
 TRACE_URL = Allowed(
     "a URL that begins with http:// or https:// and has {trace_id}, or ''",

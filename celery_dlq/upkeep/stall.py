@@ -2,8 +2,8 @@
 it keeps a message that could run.
 
 The consumer's counters enter (:class:`~celery_dlq.worker.reception.Reception`), and the depths of its queues,
-on a connection of the watch's own. A log line and an event for hooks leave, and the end of the worker if the
-user wants that. The watch runs in a thread of its own, so it also notices an event loop that hangs.
+on a connection of the watch's own. A log line and an event for hooks leave. The watch runs in a thread of its
+own, so it also notices an event loop that hangs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.queues import messages_in
 from celery_dlq.redrive.sqs import broker_errors
-from celery_dlq.upkeep.ending import Ending
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.admission.isolation import HOLD_S
 from celery_dlq.worker.reception import Reception
@@ -45,11 +44,6 @@ GAP_S = 15.0
 #: Seconds for which a message may be held on purpose. If it still does not run ``dlq_stall_after`` later, its
 #: worker is stalled.
 KEPT_S = HOLD_S
-
-#: The advice in the log about a worker that does not end by itself.
-_NEXT_STEP = (
-    f"restart it, or let it end by itself with dlq_on_stall = 'exit': {page('stalled-workers')}"
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,6 @@ class StallWatch:
     :param worker: its name.
     :param waiting: the queues among these names in which messages wait, with their numbers; asks the broker.
     :param stall_after_s: seconds without a message, while messages wait, after which the worker is stalled.
-    :param ends_worker: whether a stall ends the worker.
     :param pays: whether each look is paid for.
     """
 
@@ -86,13 +79,12 @@ class StallWatch:
         waiting: Callable[[Sequence[str]], Mapping[str, int]],
         *,
         stall_after_s: float,
-        ends_worker: bool,
         pays: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._worker, self._reception, self._waiting = worker, reception, waiting
-        self._stall_after_s, self._ends_worker = stall_after_s, ends_worker
+        self._stall_after_s = stall_after_s
         self._monotonic, self._now = monotonic, now
         self._look_s = min(LOOK_S, max(SOON_S, stall_after_s / LOOKS))
         self._rest_s = min(PAID_LOOK_S, stall_after_s) if pays else self._look_s
@@ -173,7 +165,6 @@ class StallWatch:
             noticed_at=now,
             queues=queues,
             messages=messages,
-            ends_worker=self._ends_worker,
         )
         self._reception.stall = stall
         return stall
@@ -271,15 +262,12 @@ class StallThread(Periodic):
 
     def __init__(self, dlq: Any, worker: Any) -> None:
         super().__init__(dlq.store_health)
-        self._dlq, self._worker, self._reception = dlq, worker, worker.consumer.dlq.reception
-        self._queues = Queues(dlq.app)
-        self._stall_after_s = dlq.settings.stall_after
+        self._dlq, self._queues = dlq, Queues(dlq.app)
         self._watch = StallWatch(
             str(worker.hostname),
-            self._reception,
+            worker.consumer.dlq.reception,
             self._queues.waiting,
-            stall_after_s=self._stall_after_s,
-            ends_worker=dlq.settings.on_stall == "exit",
+            stall_after_s=dlq.settings.stall_after,
             pays=self._queues.are_paid_for,
         )
 
@@ -295,25 +283,12 @@ class StallThread(Periodic):
         """Look, and announce what has changed."""
         seen = self._watch.look()
         if isinstance(seen, Stall):
-            self._announce(seen)
+            logger.error(
+                "this worker is stalled: it %s; restart it: %s", seen.what, page("stalled-workers")
+            )
+            self._dlq.announcer().stalled(seen)
         elif isinstance(seen, Recovered):
             logger.info(
                 "this worker receives messages again, after a stall of %.0f s", seen.after_s
             )
         self.log_once("")
-
-    def _announce(self, stall: Stall) -> None:
-        logger.error(
-            "this worker is stalled: it %s; %s",
-            stall.what,
-            "it ends, because dlq_on_stall is 'exit'" if stall.ends_worker else _NEXT_STEP,
-        )  # fmt: skip
-        self._dlq.announcer().stalled(stall)
-        if stall.ends_worker:
-            Ending(
-                lambda: self._reception.stall is not None,
-                # Celery closes the connection to the broker after all steps have stopped, and that may hang.
-                self._worker.blueprint.shutdown_complete.is_set,
-                grace_s=self._stall_after_s,
-                finish=self._dlq.hooks.finish,
-            ).start()

@@ -87,7 +87,10 @@ class Reception:
         return on_message
 
     def _is_ending(self) -> bool:
-        return self._consumer.blueprint.state in _ENDING or is_asked_to_end()
+        # The value is the exit status, which may be 0.
+        asked = (state.should_stop, state.should_terminate)
+        is_asked = any(status is not None and status is not False for status in asked)
+        return is_asked or self._consumer.blueprint.state in _ENDING
 
     def _has_room(self) -> bool:
         """Whether fewer messages are unacknowledged than the prefetch limit allows. The limit is raised for
@@ -110,13 +113,6 @@ class Reception:
         if limit and _is_static(consumer):
             return min(limit, int(consumer.initial_prefetch_count))
         return limit
-
-
-def is_asked_to_end() -> bool:
-    """Whether the worker was asked to shut down."""
-    # The value is the exit status, which may be 0.
-    asked = (state.should_stop, state.should_terminate)
-    return any(status is not None and status is not False for status in asked)
 
 
 def _slots(pool: Any) -> int:

@@ -56,7 +56,6 @@ VALUES = {
     "log_lines": ([0, 50, 1_000], [-1, 1_001, 5.0, True, "50", None]),
     "log_level": (["DEBUG", "INFO", "CRITICAL"], ["", "info", "TRACE", 20, None, ["INFO"]]),
     "stall_after": ([0, 2, 300.0, 86_400], [-1, 90_000, "5m", None]),
-    "on_stall": (["log", "exit"], ["", "restart", "EXIT", None, True, ["log"]]),
     "redrive_trace": (["link", "continue"], ["", "LINK", "new", None, True, ["link"]]),
     "trace_url": (
         ["", "https://jaeger.example/trace/{trace_id}", "http://[::1]/{trace_id}?x={y}"],
@@ -182,10 +181,16 @@ def test_a_key_that_is_like_no_other_points_to_the_docs(app):
         Settings.from_app(app)
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_a_setting_of_an_earlier_release_is_ignored_with_a_warning(app, value):
-    app.conf.dlq_redis_atomic_take = value
-    with pytest.warns(DeprecationWarning, match="'dlq_redis_atomic_take' has no effect any more"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dlq_redis_atomic_take", True), ("dlq_redis_atomic_take", False),
+        ("dlq_on_stall", "log"), ("dlq_on_stall", "exit"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_an_earlier_release_is_ignored_with_a_warning(app, name, value):
+    app.conf[name] = value
+    with pytest.warns(DeprecationWarning, match=f"'{name}' has no effect any more"):
         assert Settings.from_app(app) == Settings()
 
 

@@ -1,16 +1,11 @@
-"""The app of ``proj``, with a worker that can go deaf, and that does not wait long for its own shutdown."""
-
-import os
+"""The app of ``proj``, with a worker that can go deaf."""
 
 from celery.signals import worker_ready
 from proj import FIXED, app
 
 from celery_dlq import DeadLetterQueue
-from celery_dlq.upkeep import ending
 
 __all__ = ["app"]
-
-ending.SHUTDOWN_S = float(os.environ.get("PROJ_SHUTDOWN_S", "30"))
 
 
 @worker_ready.connect
@@ -29,4 +24,4 @@ def go_deaf(sender, **_):
 @DeadLetterQueue.of(app).on_worker_stalled
 def note(stall):
     with FIXED.with_name("stalls").open("a") as file:
-        file.write(f"{stall.worker} {','.join(stall.queues)} {stall.ends_worker}\n")
+        file.write(f"{stall.worker} {','.join(stall.queues)}\n")

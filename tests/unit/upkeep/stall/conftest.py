@@ -15,7 +15,7 @@ class World:
     """A consumer, its broker and the watch over it, under a clock that the test moves. The watch looks when
     it wants to."""
 
-    def __init__(self, stall_after_s=300.0, *, ends_worker=False, pays=False):
+    def __init__(self, stall_after_s=300.0, *, pays=False):
         self.clock = Clock()
         #: What the consumer says.
         self.received, self.stall, self.names, self.is_free = 0, None, ["celery"], True
@@ -26,8 +26,8 @@ class World:
         self.meanwhile = lambda: None
         self.seen = []
         self.watch = StallWatch(
-            "w@host", self, self.ask, stall_after_s=stall_after_s, ends_worker=ends_worker,
-            pays=pays, monotonic=self.clock, now=lambda: BEGAN + timedelta(seconds=self.clock()),
+            "w@host", self, self.ask, stall_after_s=stall_after_s, pays=pays,
+            monotonic=self.clock, now=lambda: BEGAN + timedelta(seconds=self.clock()),
         )  # fmt: skip
 
     def queues(self):

@@ -49,7 +49,7 @@ class Day:
         self.handle, self.unacknowledged, self.timers = self.consumer.create_task_handler(), [], []
         self.is_connected = True
         self.watch = StallWatch(
-            "w@host", self.reception, self.ask, stall_after_s=300.0, ends_worker=False,
+            "w@host", self.reception, self.ask, stall_after_s=300.0,
             monotonic=self.clock, now=lambda: BEGAN + timedelta(seconds=self.clock()),
         )  # fmt: skip
         self.looks = 0

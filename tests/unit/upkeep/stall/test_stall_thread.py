@@ -1,4 +1,4 @@
-"""The thread of the watch: what it logs, announces and ends."""
+"""The thread of the watch: what it logs and announces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.factories import T0
 
 from celery_dlq.errors import BrokerError
 from celery_dlq.model.worker import Stall
-from celery_dlq.upkeep import stall as module
 from celery_dlq.upkeep.stall import Recovered, StallThread
 
 PATIENCE_S = 60
@@ -35,40 +34,23 @@ class Watch:
         return answer
 
 
-def stall(**changes):
-    seen = {
-        "worker": "w@host", "since": T0, "noticed_at": T0, "queues": ("a", "b"), "messages": 9
-    }  # fmt: skip
-    return Stall(**{**seen, **changes})
+STALL = Stall(worker="w@host", since=T0, noticed_at=T0, queues=("a", "b"), messages=9)
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """Runs a thread whose watch gives these answers; what it has announced and ended."""
+def run():
+    """Runs a thread whose watch gives these answers; what it has announced."""
 
-    def run(*answers, on_stall="log"):
-        acts = []
-
-        class Ending:
-            def __init__(self, is_stalled, has_ended, *, grace_s, finish):
-                acts.append(("ending", grace_s, is_stalled(), has_ended()))
-
-            def start(self):
-                acts.append("started")
-
-        monkeypatch.setattr(module, "Ending", Ending)
+    def run(*answers):
+        announced = []
         dlq = SimpleNamespace(
             app=Celery("unit", broker="memory://", set_as_current=False),
-            settings=SimpleNamespace(stall_after=300.0, on_stall=on_stall),
-            announcer=lambda: SimpleNamespace(stalled=acts.append),
-            store_health=SimpleNamespace(works=lambda _does: None), hooks=SimpleNamespace(finish=None),
+            settings=SimpleNamespace(stall_after=300.0),
+            announcer=lambda: SimpleNamespace(stalled=announced.append),
+            store_health=SimpleNamespace(works=lambda _does: None),
         )  # fmt: skip
-        reception = SimpleNamespace(received=0, stall=stall())
-        worker = SimpleNamespace(
-            hostname="w@host",
-            consumer=SimpleNamespace(dlq=SimpleNamespace(reception=reception)),
-            blueprint=SimpleNamespace(shutdown_complete=threading.Event()),
-        )
+        capture = SimpleNamespace(reception=SimpleNamespace(received=0, stall=None))
+        worker = SimpleNamespace(hostname="w@host", consumer=SimpleNamespace(dlq=capture))
         thread = StallThread(dlq, worker)
         thread._watch = watch = Watch(answers)
         thread.start()
@@ -76,24 +58,17 @@ def run(monkeypatch):
         thread.stop()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        return acts
+        return announced
 
     return run
 
 
 def test_a_stall_is_logged_with_the_next_step_and_announced(run, caplog):
-    seen = stall()
-    assert run(None, seen) == [seen]
+    assert run(None, STALL) == [STALL]
     [record] = [one for one in caplog.records if "stalled" in one.message]
     assert record.levelname == "ERROR"
-    assert "messages wait (a, b: 9); restart it, or" in record.message
+    assert "messages wait (a, b: 9); restart it: `celery" in record.message
     assert "celery dlq help stalled-workers" in record.message
-
-
-def test_with_exit_the_worker_is_ended(run, caplog):
-    seen = stall(ends_worker=True)
-    assert run(seen, on_stall="exit") == [seen, ("ending", 300.0, True, False), "started"]
-    assert "it ends, because dlq_on_stall is 'exit'" in caplog.text
 
 
 def test_the_end_of_a_stall_is_logged(run, caplog):
@@ -110,6 +85,5 @@ def test_a_broker_that_does_not_answer_is_logged_once_and_so_is_its_return(run, 
 
 
 def test_an_unexpected_error_does_not_end_it(run, caplog):
-    seen = stall()
-    assert run(RuntimeError("a bug"), seen) == [seen]
+    assert run(RuntimeError("a bug"), STALL) == [STALL]
     assert "stall watch failed unexpectedly" in caplog.text
