@@ -13,14 +13,16 @@ import pytest
 from project import wait_for
 from proxy import Proxy
 
+from celery_dlq.worker.celery_quirks.redis_take import WAIT_S
+
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 STALL_AFTER_S = 2
 #: What a worker with one process takes at once.
 PREFETCHED = 4
-#: The bytes by which the connection is known on which a worker consumes: the command of Redis, and the number
-#: of AMQP's method Basic.Consume in its frame.
-MARKS = {"redis": b"BRPOP", "rabbitmq": b"\x00\x3c\x00\x14"}
+#: The bytes by which the connection is known on which a worker consumes: how long Redis waits for a message,
+#: which no other command has, and the number of AMQP's method Basic.Consume in its frame.
+MARKS = {"redis": f"\r\n{WAIT_S}\r\n".encode(), "rabbitmq": b"\x00\x3c\x00\x14"}
 POOLS = {
     "prefork": ("-P", "prefork", "-c", "1"),
     "gevent": ("-P", "gevent", "-c", "1"),
@@ -68,8 +70,8 @@ def freeze(project, proxy):
     """Freeze the connection of a worker that has just run a task, and send more than it takes at once."""
     wait_until_done(project, project.send("succeed"))
     assert proxy.freeze()  # on RabbitMQ, with gevent, remote control has a connection of its own
-    # Redis gives the command up after a second, and no other follows. A message that came before that is on
-    # its way through the proxy.
+    # Redis gives the command up after WAIT_S, and no other follows. A message that came before that is on its
+    # way through the proxy.
     time.sleep(1.5)
     return [project.send("succeed", number) for number in range(PREFETCHED + 2)]
 
