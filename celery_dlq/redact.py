@@ -99,8 +99,10 @@ class Redactor:
 
         :param stand_in: by default, :meth:`stand_in`.
         """
-        names = self._parameters(task) if args and isinstance(args, (list, tuple)) else ()
-        secret = [self.is_sensitive(name) for name in names[: len(args or ())]]
+        # A message may hold anything in their place.
+        if not isinstance(args, (list, tuple)):
+            return args
+        secret = [self.is_sensitive(name) for name in self._parameters(task)[: len(args)]]
         if not any(secret):
             return args
         hide, places = stand_in or self.stand_in, zip_longest(secret, args)

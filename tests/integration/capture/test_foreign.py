@@ -274,7 +274,7 @@ def test_a_large_body_is_kept_byte_for_byte(store, project, request, make_projec
         assert is_alive(here, worker)
     assert letter.reason is Reason.MALFORMED
     assert letter.envelope.body == large
-    shown = here.run("dlq", "show", "m1")
+    shown = here.run("dlq", "show", "m1", "--body")
     assert f"the first 1,024 of {len(large):,} bytes" in shown.stdout
 
 
