@@ -83,6 +83,8 @@ _URL = re.compile(
 )
 
 _KEY, _LINES = r"PRIVATE KEY-----", r"[^-]*(?:-(?!----)[^-]*)*"
+#: Lines without another cut, so that a text with many cuts is searched once.
+_UNCUT = r"[^-…]*(?:-(?!----)[^-…]*)*"
 
 _TOKEN = re.compile(
     # RFC 6750 and 7617. Words of prose may follow them, too: "Basic authentication failed".
@@ -95,7 +97,7 @@ _TOKEN = re.compile(
     r"|\b(?:eyJ|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|[sr]k_(?:live|test)_|sk-|whsec_)"
     rf"[\w.+/=\-]{{0,64}}{_CUT}"
     # The lines of a key end with a dash. If its middle was left out, its end is a secret, too.
-    rf"|(?:-----BEGIN [A-Z ]{{0,32}}{_KEY}|(?<=left out\] …\n)(?={_LINES}-----END [A-Z ]{{0,32}}{_KEY}))"
+    rf"|(?:-----BEGIN [A-Z ]{{0,32}}{_KEY}|(?<=left out\] …\n)(?={_UNCUT}-----END [A-Z ]{{0,32}}{_KEY}))"
     rf"{_LINES}(?:-----END [A-Z ]{{0,32}}{_KEY})?"
 )
 

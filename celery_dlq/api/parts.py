@@ -173,9 +173,9 @@ class AppParts:
     def _parameters_of(self, task: str) -> Sequence[str]:
         if task not in self.app.tasks and not self._has_imported:
             # A worker has imported all modules with tasks, a command only that of the app.
-            self._has_imported = True
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, SystemExit):
                 self.app.loader.import_default_modules()
+            self._has_imported = True
         return parameters_of(self.app, task) or ()
 
     @cached_property

@@ -65,7 +65,7 @@ class Reception:
     def kept(self) -> set[str]:
         """The ids of the messages that do not run, although the pool has free slots and no message must be
         alone."""
-        # One step for the interpreter, so that no request comes or goes meanwhile.
+        # One step for the interpreter, so that no request is added or removed until then.
         requests = [one for one in list(state.requests.values()) if one in state.reserved_requests]
         waiting = {one.id for one in requests if not _has_begun(one)}
         is_free = len(requests) - len(waiting) < _slots(self._consumer.pool)

@@ -6,7 +6,7 @@ of several copies. The message waits for the answer without a slot of the pool; 
 share one call.
 
 A message that the broker delivers again is the same copy, and may run again. It does not if its run in this
-worker goes on after a lost connection, or has ended since: that run settles the new delivery.
+worker continues after a lost connection, or has ended since: that run settles the new delivery.
 
 If the store does not answer for a minute, a message runs unchecked. Then its copy is reported as soon as the
 store answers, so that no other one is sent and accepted in its place. A message that is dropped on purpose is
@@ -130,9 +130,10 @@ class Copies(Guard):
         if run is None or _identity(run) != _identity(request):
             return False
         is_active, closing = run in state.active_requests, run._dlq_closing
-        has_gone_back = not run.acknowledged or (closing is not None and not closing.is_safe)
-        if has_gone_back and not is_active:
+        is_settled = run.acknowledged and (closing is None or closing.is_safe)
+        if run._dlq_has_gone_back or not (is_active or is_settled):
             return False
+        del self._runs[request.id]
         state.task_ready(request)
         if is_active:
             state.requests[run.id] = run

@@ -85,6 +85,8 @@ class DLQRequest(Request):  # type: ignore[misc]
     _dlq_closing: Closing | None = None
     #: Whether the success of its run is being written.
     _dlq_has_succeeded = False
+    #: Whether its message went back to the broker.
+    _dlq_has_gone_back = False
     #: The stored success of a run whose process is gone, False for none; None until it is looked for.
     _dlq_success: Any = None
 
@@ -257,6 +259,11 @@ class DLQRequest(Request):  # type: ignore[misc]
         self._already_cancelled = True
         finish()
         self.reject(requeue=True)
+
+    def reject(self, requeue: bool = False) -> None:
+        """Called to end the message, or to give it back."""
+        self._dlq_has_gone_back = requeue and not self.acknowledged
+        super().reject(requeue)
 
     def cancel(self, pool: Any, *args: Any, **kwargs: Any) -> None:
         """Called to end the run, at a shutdown or after a lost connection."""

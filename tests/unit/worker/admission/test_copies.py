@@ -339,6 +339,12 @@ class TestALostConnection:
         again = arrive(redelivered=True)
         assert consumer.ran == [run, again]
 
+    def test_a_run_that_was_ended_in_anothers_place_is_repeated(self, arrive, consumer, run):
+        run._end_bystander(lambda: None)
+        assert run.done == ["reject True"]
+        again = arrive(redelivered=True)
+        assert consumer.ran == [run, again]
+
     @pytest.mark.parametrize(
         "other",
         [{}, {"redelivered": True, "retries": 1}, {"redelivered": True, REDRIVE_HEADER: 2}],
