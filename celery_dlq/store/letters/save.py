@@ -137,10 +137,8 @@ def _lock_batch(
 
 def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[str, set[str]]:
     """The identities that the messages of ``stored`` have, or had before they were edited, by id."""
-    tasks, ids = (
-        {one.task_id: one.member.task for one in stored},
-        {one.id: one.task_id for one in stored},
-    )
+    tasks = {one.task_id: one.member.task for one in stored}
+    ids = {one.id: one.task_id for one in stored}
     found = {key: {identity(task)} for key, task in tasks.items()}
     if not found:
         return found

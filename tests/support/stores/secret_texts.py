@@ -125,7 +125,7 @@ def planted(kind: str, seed: int, length: int, before: int, after: int, *, is_ru
     :param length: characters of the secret.
     :param before: characters before it.
     :param after: characters after it.
-    :param is_run: whether there are no blanks in them.
+    :param is_run: whether the text around the secret is one run of characters, without blanks.
     """
     random = Random(seed)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + ("'\" \\" if kind in _QUOTED else "")

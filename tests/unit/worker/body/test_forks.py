@@ -144,7 +144,7 @@ def test_a_batch_that_forks_ends_in_the_process_that_began_it(app):
 
 @pytest.mark.parametrize("child", [raising(ConnectionError("x")), lambda: "the child's"])
 def test_an_eager_call_is_the_callers(app, child):
-    """Its caller is no pool: the exception is the caller's in the child, too, as of any function."""
+    """No pool calls the task, so its caller gets the exception in the child, too, as from any function."""
     forks = Forks(child)
 
     @app.task(base=DLQTask)
