@@ -1,6 +1,7 @@
 """How often a killed worker loses a message that Redis has just given to it: workers with late
-acknowledgement are killed at random moments under load, and each message is searched for. Then a last worker
-runs what is left, and messages are counted that Redis still takes for given to a killed one."""
+acknowledgement are killed at random moments under load, and each message is searched for, also among the
+letters. Then a last worker runs the other messages, and those are counted that Redis still takes for given
+to a killed worker."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ import redis
 from celery import Celery
 
 from benchmarks.own_redis import own_redis
+from benchmarks.side_by_side import make_store
 from benchmarks.worker import wait
+from celery_dlq import Filter
+from celery_dlq.store.sql import SQLStore
 
 #: Kills of each variant, and the longest life of a worker after its first task, in seconds.
 KILLS, LIFE_S = int(os.environ.get("BENCH_KILLS", "200")), 0.3
@@ -56,6 +60,7 @@ def run() -> dict[str, float]:
 
 def _measure(variant: _Variant) -> float:
     with tempfile.TemporaryDirectory() as directory, own_redis(directory) as url:
+        make_store(_store_in(directory))
         client = redis.Redis.from_url(url)
         messages = _Messages(client, url)
         notes = Path(directory, "notes")
@@ -70,13 +75,26 @@ def _measure(variant: _Variant) -> float:
             time.sleep(1)  # until the last tasks have ended
             held = client.hlen("unacked")
         ran = set(notes.read_text().split())
-        lost = messages.sent - ran - messages.kept()
+        letters = _letters(_store_in(directory))
+        lost = messages.sent - ran - messages.kept() - letters
         client.close()
     often = f"one in {KILLS / len(lost):.1f} kills" if lost else "none"
     print(
-        f"  {variant!s:28} {len(ran):8,} ran, {len(lost):4} lost: {often}; {held} held", flush=True
+        f"  {variant!s:28} {len(ran):8,} ran, {len(letters - ran)} are letters, "
+        f"{len(lost):4} lost: {often}; {held} held",
+        flush=True,
     )
     return len(lost) / KILLS
+
+
+def _store_in(directory: str) -> str:
+    return f"sqlite:///{directory}/store.sqlite3"
+
+
+def _letters(store_url: str) -> set[str]:
+    """The ids of the messages that became letters, because their worker was killed too often."""
+    with contextlib.closing(SQLStore(store_url)) as store:
+        return {letter.task_id for letter in store.letters.find(Filter(), limit=500).letters}
 
 
 class _Messages:
@@ -141,7 +159,7 @@ def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
         os.dup2(silence, 2)
         os.environ.update(
             BENCH_BROKER=url, BENCH_QUEUE=QUEUE, BENCH_LATE="1", BENCH_NOTES=str(notes),
-            BENCH_STORE=f"sqlite:///{notes.parent}/store.sqlite3" if variant.base == "DLQTask" else "",
+            BENCH_STORE=_store_in(str(notes.parent)) if variant.base == "DLQTask" else "",
             BENCH_LINES="50", BENCH_STREAK="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
             BENCH_VALUES="24", BENCH_RECORDER="1",
         )  # fmt: skip

@@ -22,10 +22,8 @@ from celery_dlq.spool import Record, decode, find_record
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: An end that no worker can know of: the message was lost between the broker and a worker. See
-#: "What can still be lost" in docs/operations.md.
-SWALLOWED = "swallowed by the transport"
-#: Another one: a master of Redis had accepted the message, was killed, and its successor has no copy.
+#: An end that no worker can know of: a master of Redis had accepted the message, was killed, and its
+#: successor has no copy. See "What can still be lost" in docs/operations.md.
 NOT_COPIED = "not copied before a failover"
 #: A retry that was parked could be written into a worker's log only, and was imported when no worker was left
 #: to send it.
@@ -43,8 +41,6 @@ class Case:
     sent: Sent
     rows: Sequence[Row]
     letter: DeadLetter | None
-    #: The broker's books show that the message never reached the worker that it was meant for.
-    swallowed: bool = False
     #: A broker that was killed had accepted the message, or handed it out, and its successor does not know.
     not_copied: bool = False
     handed_out_again: bool = False
@@ -96,9 +92,7 @@ class Case:
             return DROPPED
         if self.from_log and self.letter and self.letter.state is State.PARKED:
             return STILL_PARKED
-        if self.not_copied:
-            return NOT_COPIED
-        return SWALLOWED if self.swallowed else None
+        return NOT_COPIED if self.not_copied else None
 
     @property
     def is_settled(self) -> bool:
@@ -128,7 +122,7 @@ def complaint(case: Case, deliveries: int) -> str | None:
     is_explained = case.ran_on or case.done_before_import
     if case.open_letter is not None and case.finishes and not is_explained:
         return f"finished, and has an open letter ({case.open_letter.reason.value})"
-    if end in (kind.end, SWALLOWED, NOT_COPIED, STILL_PARKED) or _excused(case, deliveries):
+    if end in (kind.end, NOT_COPIED, STILL_PARKED) or _excused(case, deliveries):
         return None
     return f"ended as {_word(end)}, not as {_word(kind.end)}"
 
@@ -158,14 +152,13 @@ def cases(
     sent: Iterable[Sent],
     rows: Mapping[str, Sequence[Row]],
     letters: Mapping[str, DeadLetter],
-    swallowed: Collection[str] = (),
     from_logs: Collection[str] = (),
     undone: Undone = Undone(),  # noqa: B008
 ) -> list[Case]:
     return [
         Case(
             task, rows.get(task.task_id, ()), letters.get(task.task_id),
-            swallowed=task.task_id in swallowed, from_log=task.task_id in from_logs,
+            from_log=task.task_id in from_logs,
             not_copied=task.task_id in undone.accepted,
             handed_out_again=task.task_id in undone.handed_out,
         )

@@ -166,10 +166,6 @@ class RedisSentinel(Cluster):
         """How many messages are in ``queue`` or with a worker."""
         return self.master.messages(queue)
 
-    def swallowed(self, queue: str) -> set[str]:
-        """None: the workers take each message in one step."""
-        return set()
-
     def undone(self, queue: str) -> Undone:
         """What a master that was killed had done, and its successor knew nothing about."""
         directories = [*self._fallen, self.master.directory]
@@ -268,10 +264,6 @@ class RabbitCluster(Cluster):
     def messages(self, queue: str) -> int:
         """How many messages are in ``queue``; those of a worker are back there once it has stopped."""
         return self.nodes[0].messages(queue)
-
-    def swallowed(self, queue: str) -> set[str]:
-        """None: a quorum has each message."""
-        return set()
 
     def undone(self, queue: str) -> Undone:
         """Nothing: a quorum has each message."""

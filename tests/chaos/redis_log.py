@@ -1,38 +1,14 @@
-"""Finds what happened to each message inside Redis, from its append-only file.
-
-Kombu takes a message off its list, and records it as held by the worker in a second step. A worker or
-a Redis that dies between the two takes the message along: no worker ever had it, and Redis has it no
-more. The file proves it.
-"""
+"""Finds what a master of Redis had done before it was killed, and its successor does not know, from the
+append-only files of both."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-
-#: What may happen to a message, by its delivery tag.
-_TAKEN, _ELSEWHERE = "taken", "elsewhere"
-
-
-def swallowed(directory: Path, queue: str) -> set[str]:
-    """The ids of tasks of which a message was taken off ``queue`` and never seen again.
-
-    :param directory: Redis' data directory. Its file must begin with its first command.
-    """
-    waiting: deque[bytes] = deque()
-    last: dict[str, tuple[str, str]] = {}
-    for name, *words in _commands(directory):
-        if words[:1] == [queue.encode()]:
-            _move(name, words[1:], waiting, last)
-        elif name == b"HSET" and words[0] == b"unacked":
-            tag = words[1].decode()
-            last[tag] = (_ELSEWHERE, last.get(tag, ("", ""))[1])
-    return {task_id for what, task_id in last.values() if what == _TAKEN}
 
 
 @dataclass(frozen=True)
@@ -108,22 +84,6 @@ def _learn(words: list[bytes], queue: str, ids: dict[bytes, str]) -> None:
     elif words[0] == b"HSET" and words[1] == b"unacked":
         for tag, note in zip(words[2::2], words[3::2], strict=True):
             ids[tag] = json.loads(note)[0]["headers"].get("id", "")
-
-
-def _move(
-    name: bytes, messages: list[bytes], waiting: deque[bytes], last: dict[str, tuple[str, str]]
-) -> None:
-    if name == b"LPUSH":
-        waiting.extendleft(messages)
-    elif name == b"RPUSH":
-        waiting.extend(messages)
-    elif name in (b"RPOP", b"LPOP"):
-        tag, task_id = _names(waiting.pop() if name == b"RPOP" else waiting.popleft())
-        last[tag] = (_TAKEN, task_id)
-        return
-    for message in messages:
-        tag, task_id = _names(message)
-        last[tag] = (_ELSEWHERE, task_id)
 
 
 def _names(message: bytes) -> tuple[str, str]:

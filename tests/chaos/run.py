@@ -184,8 +184,8 @@ class Run:
         store = DeadLetterQueue.of(self._app).store
         queue = self._app.conf.task_default_queue
         found = account.cases(
-            producer.sent, self._ledger.rows(), account.stored(store), self.broker.swallowed(queue),
-            self.from_logs, self.broker.undone(queue),
+            producer.sent, self._ledger.rows(), account.stored(store), self.from_logs,
+            self.broker.undone(queue),
         )  # fmt: skip
         return Report(
             pair=self._arguments.pair,

@@ -79,10 +79,6 @@ class Server:
         """Raise unless it serves."""
         raise NotImplementedError
 
-    def swallowed(self, queue: str) -> set[str]:
-        """The ids of tasks of which a message never reached a worker, according to the broker's records."""
-        return set()
-
     def undone(self, queue: str) -> redis_log.Undone:
         """What it had done before it failed, and knew nothing about afterwards, according to its records."""
         return redis_log.Undone()
@@ -196,9 +192,6 @@ class Redis(Server):
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
-
-    def swallowed(self, queue: str) -> set[str]:
-        return redis_log.swallowed(self.directory, queue)
 
     def messages(self, queue: str) -> int:
         """How many messages are in ``queue`` or with a worker."""

@@ -7,7 +7,7 @@ from chaos.account import Case, complaint, last_resort
 from chaos.kinds import KINDS, mix
 from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger, Row
 from chaos.producer import Sent
-from chaos.redis_log import Undone, swallowed, undone
+from chaos.redis_log import Undone, undone
 from support.factories import T0, letter
 
 from celery_dlq.model.letter import Explanation
@@ -77,7 +77,6 @@ RIGHT = {
     "its retry refused by the broker": case(
         "recovers", STARTED, reason=Reason.REJECTED, explanation=UNSENT
     ),
-    "swallowed by the transport": replace(case("quick"), swallowed=True),
     "done while its letter was in a log": case("recovers", STARTED, FINISHED, at=LATER, **LOGGED),
 }
 WRONG = {
@@ -200,24 +199,6 @@ def message(task_id):
         task_id,
         task_id,
     )
-
-
-def test_a_message_that_was_taken_and_never_held_is_swallowed(tmp_path):
-    redis_file(
-        tmp_path,
-        (b"LPUSH", b"q", message(b"held")), (b"LPUSH", b"q", message(b"gone")),
-        (b"LPUSH", b"q", message(b"waits")), (b"LPUSH", b"other", message(b"of-others")),
-        (b"RPOP", b"q"), (b"HSET", b"unacked", b"tag-held", b"[]"),
-        (b"RPOP", b"q"), (b"RPOP", b"other"),
-    )  # fmt: skip
-    assert swallowed(tmp_path, "q") == {"gone"}
-
-
-def test_a_message_that_came_back_is_not_swallowed(tmp_path):
-    redis_file(
-        tmp_path, (b"LPUSH", b"q", message(b"a")), (b"RPOP", b"q"), (b"RPUSH", b"q", message(b"a"))
-    )
-    assert swallowed(tmp_path, "q") == set()
 
 
 def pushed(task_id):
