@@ -124,9 +124,10 @@ platforms: $(VENV)/.dev services
 services:
 	tests/services.sh
 
-# The documentation as a site, in build/site/docs/index.html. A broken link is an error.
+# The documentation as a site, in build/site/index.html. A broken link is an error. It is built from scratch, because Sphinx
+# forgets the questions of the pages that it does not read again.
 docs: $(VENV)/.dev
-	$(BIN)/sphinx-build --fail-on-warning --nitpicky --quiet -c docs . build/site
+	$(BIN)/sphinx-build --fresh-env --fail-on-warning --nitpicky --quiet -c docs . build/site
 
 # Takes the documentation's pictures of Flower again, from the example project.
 pictures: $(VENV)/.dev

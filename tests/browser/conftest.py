@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,10 +14,9 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Response,
-    expect,
-    sync_playwright,
 )
 from project import Project, wait_for
+from support.chromium import PATIENCE_MS, running_chromium
 from support.servers.databases import delete_all
 from support.servers.ports import free_port
 from support.workers.flower_process import end_flower
@@ -30,33 +27,15 @@ from celery_dlq.store.base import AuditRow
 
 HERE = Path(__file__).parent
 
-#: Debian's; Playwright's own downloads are not needed.
-CHROMIUM = os.environ.get("CELERY_DLQ_TEST_CHROMIUM", "/usr/bin/chromium")
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
-#: Milliseconds that a test waits for something on a page.
-PATIENCE_MS = 60_000
-
 #: Who is logged in.
 USER, PASSWORD = "ann", "secret"
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser of one module. While it runs, no other test can run an event loop."""
-    if not shutil.which(CHROMIUM):
-        message = f"no browser at {CHROMIUM}: apt-get install chromium"
-        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    with sync_playwright() as playwright:
-        expect.set_options(timeout=PATIENCE_MS)
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE_MS
-        )
+    """The browser of one module."""
+    with running_chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Shop(Project):
