@@ -1,8 +1,10 @@
-"""Assignments such as ``order.lines[2].sku="A-1"``: a place in a message, and a value for it."""
+"""Assignments such as ``order.lines[2].sku="A-1"``: a place in a message, and a value for it. And the
+parameters of a task, by whose names people know the arguments of a message."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,34 @@ _STEP = re.compile(
 )
 
 Step = str | int
+
+_STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def signature_for_messages(task: Any) -> inspect.Signature:
+    """The parameters that the arguments of a message of ``task`` fill.
+
+    :raises TypeError: they are unknown, as for a function that is written in C.
+    :raises ValueError: they are unknown.
+    """
+    body, header = inspect.signature(task.run), getattr(task, "__header__", None)
+    if header is None:
+        return body
+    # A base class that gives run() further arguments, or takes some away, says so by its __header__, by which
+    # Celery checks the arguments of delay(). The wrapped function would be that of run().
+    checked = inspect.signature(header, follow_wrapped=False)
+    parameters = checked.parameters.values()
+    is_of_decorator = parameters and all(one.kind in _STARS for one in parameters)
+    if is_of_decorator or [*checked.parameters] == [*body.parameters]:
+        return body
+    return checked.replace(parameters=[_as_written(one, body) for one in parameters])
+
+
+def _as_written(one: inspect.Parameter, body: inspect.Signature) -> inspect.Parameter:
+    # Celery's headers have neither annotations nor the values of defaults.
+    own = body.parameters.get(one.name, one)
+    has_both = one.default is not one.empty and own.default is not one.empty
+    return one.replace(annotation=own.annotation, default=own.default if has_both else one.default)
 
 
 @dataclass(frozen=True)

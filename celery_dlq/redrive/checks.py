@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
+from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redact import clip
@@ -44,6 +45,8 @@ class Checks:
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._accepted = accepted_by(app)
         self._calls: dict[str, Call] = {}
+        #: Why the last letter may fail although it may be sent; empty for no reason.
+        self.doubt = ""
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
         self._passed: set[tuple[str, ...]] = set()
 
@@ -52,6 +55,7 @@ class Checks:
 
         :raises RedriveError: the result backend does not answer.
         """
+        self.doubt = ""
         try:
             return self._why_not(letter, now)
         except RedriveError:
@@ -107,11 +111,17 @@ class Checks:
     def _why_unbound(self, task: str, payload: Payload) -> str | None:
         if task not in self._calls:
             self._calls[task] = Call(self._app.tasks[task])
+        call, args, kwargs = self._calls[task], payload.args, payload.kwargs
         try:
-            self._calls[task].bind(payload.args, payload.kwargs)
+            call.check(args, kwargs)
         except TypeError as error:
-            said = self._calls[task].difference(payload.args, payload.kwargs) or error
+            said = call.difference(args, kwargs) or error
             return f"its arguments do not fit {task} any more: {said}; repair them, or discard it"
+        try:
+            call.bind(args, kwargs)
+        except TypeError as error:
+            said = call.difference(args, kwargs) or error
+            self.doubt = f"the run() of {task} takes other arguments ({said})"
         return None
 
     def _why_not_whole(self, letter: DeadLetter, payload: Payload, now: datetime) -> str | None:
@@ -160,33 +170,38 @@ class Call:
     """
 
     def __init__(self, task: Any) -> None:
-        #: The signature of run(), not of the function that it wraps: a bound task gets itself from Celery.
-        #: None if it is unknown.
+        #: The parameters that a message fills; None if they are unknown.
         self.signature: inspect.Signature | None
         try:
-            self.signature = inspect.signature(task.run)
+            self.signature = signature_for_messages(task)
         except (TypeError, ValueError):  # it is written in C
             self.signature = None
-        if not getattr(task, "typing", True) and hasattr(task, "flush_every"):
+        is_typed = getattr(task, "typing", True)
+        if not is_typed and hasattr(task, "flush_every"):
             # celery-batches gives run() a list of messages instead of the arguments of one.
             self.signature = None
-        # Celery's own check is faster. Task classes have none, and for a decorated function it accepts
-        # anything.
-        check = getattr(task, "__header__", None)
-        is_same = check is not None and _shape(inspect.signature(check)) == _shape(self.signature)
-        self._check = check if is_same else None
+        # Task classes have none, and for a decorated function it accepts anything.
+        self._check = getattr(task, "__header__", None) if is_typed else None
+        self._is_exact = self._check is not None and (
+            _shape(inspect.signature(self._check, follow_wrapped=False)) == _shape(self.signature)
+        )
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Check the arguments as Celery's ``apply_async()`` does.
+
+        :raises TypeError: Celery would not send them.
+        """
+        if self._check is not None:
+            self._check(*args, **kwargs)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Check that the task can be called with these arguments.
+        """Check that the task can be called with these arguments, as far as its parameters are known.
 
         :raises TypeError: it cannot.
         """
-        if self._check is not None:
-            try:
-                self._check(*args, **kwargs)
-            except TypeError:
-                pass  # the signature below gives the better error
-            else:
+        if self._is_exact:  # Celery's check is faster, but the signature gives the better error
+            with suppress(TypeError):
+                self.check(args, kwargs)
                 return
         if self.signature is not None:
             self.signature.bind(*args, **kwargs)

@@ -18,6 +18,7 @@ from kombu.utils.json import dumps
 
 from celery_dlq.codec import quick_json
 from celery_dlq.errors import BodyTooLarge, PayloadError
+from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.headers import COMPRESSED_HEADER, has_header
 from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope
 from celery_dlq.unpack import READ_LIMIT, SHOWN_LIMIT, check_size, unpack
@@ -238,7 +239,7 @@ def parameters_of(app: Any, name: str) -> Parameters:
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
-        found = inspect.signature(task.run).parameters.values()
+        found = signature_for_messages(task).parameters.values()
     except Exception:  # noqa: BLE001 - a callable may say what it takes in code of its own
         return None
     return [one.name for one in found if one.kind in positional]

@@ -51,6 +51,8 @@ class Tried:
     change: str = ""
     #: Why it would not be sent; None when it would.
     why_not: str | None = None
+    #: Why it may fail although it would be sent; empty for no reason.
+    doubt: str = ""
 
 
 @dataclass(kw_only=True)
@@ -65,6 +67,8 @@ class Trial:
     #: Letters whose messages would change, even if a check refuses them; and the first of these.
     changed: int = 0
     changes: list[Tried] = field(default_factory=list)
+    #: Letters that would be sent although they may fail, by the reason; without further rare reasons.
+    doubts: Counter[str] = field(default_factory=Counter)
     #: Why it ended early; empty if it did not.
     trouble: str = ""
 
@@ -81,6 +85,8 @@ class Trial:
                 self.changes.append(one)
         if one.why_not is None:
             self.passed[one.task] += 1
+            if one.doubt in self.doubts or (one.doubt and len(self.doubts) < NAMED_LIMIT):
+                self.doubts[one.doubt] += 1
             return
         self.refused[one.task] += 1
         if len(self.skipped) < NAMED_LIMIT:
@@ -157,7 +163,7 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
         changes=tuple(trial.changes),
         notes=(),
     )
-    said = _notes(plan, apart, limit if number == limit else None, trial.trouble)
+    said = _notes(plan, apart, limit if number == limit else None, trial)
     return replace(plan, notes=(*failed_before(store, taken), *said))
 
 
@@ -227,6 +233,7 @@ def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Itera
                 task=letter.task,
                 change=repaired.change,
                 why_not=None if why_not is None else redactor.text(why_not),
+                doubt=redactor.text(checks.doubt),
             )
 
 
@@ -276,11 +283,6 @@ def failed_before(store: Store, wanted: Filter) -> Iterator[str]:
             yield f"Group {cause[:8]}: {some} failed again in its last redrive, operation {operation}."
 
 
-def why_twice(awaited: int) -> str:
-    """The warning that letters are sent again while their outcome is awaited."""
-    return f"{awaited} sent already, their outcome is awaited; sent again, they may run twice."
-
-
 def _examples(store: Store, taken: Filter, refused: Mapping[str, str]) -> Iterator[Tried]:
     left = NAMED_LIMIT
     for task, why in refused.items():
@@ -292,14 +294,16 @@ def _examples(store: Store, taken: Filter, refused: Mapping[str, str]) -> Iterat
 
 
 def _notes(
-    plan: Plan, apart: Mapping[Reason, int], limit: int | None, trouble: str
+    plan: Plan, apart: Mapping[Reason, int], limit: int | None, trial: Trial
 ) -> Iterator[str]:
+    for doubt, count in trial.doubts.items():
+        yield f"{count} may fail: {doubt}. Celery accepts their arguments, so they are sent."
     for reason, count in apart.items():
         if count:
             named = f"they are sent only by their ids or with --reason {reason.value}."
             yield f"{count} {NAMED_ONLY[reason]}; {named}"
     if plan.awaited:
-        yield why_twice(plan.awaited)
+        yield f"{plan.awaited} sent already, their outcome is awaited; sent again, they may run twice."
     if plan.in_flight:
         yield (
             f"{plan.in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
@@ -308,8 +312,8 @@ def _notes(
         yield f"{plan.unsendable} cannot be sent and stay dead."
     if limit is not None:
         yield f"The limit of {limit} takes the oldest failures first."
-    if trouble:
-        yield f"The others were not checked: {trouble}"
+    if trial.trouble:
+        yield f"The others were not checked: {trial.trouble}"
     elif plan.tried and not plan.is_exact:
         yield (
             f"The first {plan.tried:,} were checked one by one; the others are checked when it is their "

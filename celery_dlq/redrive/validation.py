@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any, cast
 
+from celery import Task
 from celery._state import _task_stack
 from celery.app.utils import find_app
 from celery.exceptions import Ignore
@@ -157,6 +158,8 @@ def _read_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 def serve(where: str, timeout_s: float) -> None:
     """Answer until the input ends."""
     questions, answers = _own_streams()
+    # As in a worker, the call of a task does not begin a request of its own.
+    Task.__call__ = lambda task, *args, **kwargs: task.run(*args, **kwargs)
     try:
         app = find_app(where)
         app.loader.import_default_modules()
@@ -194,7 +197,7 @@ def _judge(app: Any, question: Mapping[str, Any], timeout_s: float) -> str:
 
 def _run(task: Any, payload: Payload, request: Mapping[str, Any]) -> None:
     hook = getattr(task, "validate", None)
-    function = hook if callable(hook) else task.run
+    function = hook if callable(hook) else task
     _task_stack.push(task)
     # In a task that is called directly, retry() raises the error and sends nothing.
     task.push_request(**request, args=payload.args, kwargs=payload.kwargs, called_directly=True)

@@ -193,10 +193,9 @@ def _planned(session: Session, wanted: Filter, orders: Orders, *, dry_run: bool)
         session.screen.show(*plan_parts(plan, orders, with_skipped=False), *tried.parts())
     elif plan.matched > 1 and not session.cli.quiet:
         session.screen.show(*plan_parts(plan, orders))
-    elif plan.awaited:
-        from celery_dlq.redrive.plan import why_twice
-
-        session.say(f"Note: {why_twice(plan.awaited)}")
+    elif plan.sendable:
+        for note in plan.notes:
+            session.say(f"Note: {note}")
     if plan.in_flight:
         _name_running(session)
     return plan

@@ -15,6 +15,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
+from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.redact import hide_known, safe_message, safe_text
 from celery_dlq.retry import BreakerLimits
 
@@ -32,7 +33,7 @@ _OPTION = "dlq_breaker_key"
 #: one of them.
 FAILURES, STREAK = "dlq_breaker_failures", "dlq_breaker_streak"
 
-_signature = lru_cache(maxsize=256)(inspect.signature)
+_signature = lru_cache(maxsize=256)(signature_for_messages)
 
 
 def limits_of(task: Any, option: str) -> BreakerLimits | None:
@@ -100,7 +101,7 @@ def _answer(
 
 
 def _formatted(task: DLQTask, form: str, /, *args: Any, **kwargs: Any) -> str:
-    bound = _signature(task.run).bind(*args, **kwargs)
+    bound = _signature(task).bind(*args, **kwargs)
     bound.apply_defaults()
     return form.format(*bound.args, **{**bound.arguments, **kwargs})
 

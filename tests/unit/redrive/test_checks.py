@@ -1,5 +1,6 @@
 """Every reason not to send a letter, and that there is none for one that is fine."""
 
+import functools
 import json
 import pickle
 from datetime import timedelta
@@ -32,6 +33,27 @@ class Refund(DLQTask):
     def run(self, order_id, *, reason="none"): ...
 
 
+class WithRequest(DLQTask):
+    """Gives each body a request, as PyPI's base class does, and says so to Celery."""
+
+    def __new__(cls, *args, **kwargs):
+        task = super().__new__(cls, *args, **kwargs)
+        task.__header__ = functools.partial(task.__header__, object())
+        return task
+
+    def __call__(self, *args, **kwargs):
+        return super().__call__("a request", *args, **kwargs)
+
+
+class WithTenant(DLQTask):
+    """Takes an argument away, and has Celery check nothing."""
+
+    typing = False
+
+    def __call__(self, *args, tenant=None, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
 @pytest.fixture
 def app(tmp_path):
     app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
@@ -52,22 +74,47 @@ def app(tmp_path):
     @app.task(shared=False, name="shop.bound_pydantic", base=DLQTask, bind=True, pydantic=True)
     def bound_typed(self, order: Order, amount: int = 1): ...
 
+    @app.task(shared=False, name="shop.fetch", base=WithRequest, bind=True)
+    def fetch(self, request, url, timeout=1.5): ...
+
+    @app.task(shared=False, name="shop.of_tenant", base=WithTenant)
+    def of_tenant(amount): ...
+
     app.register_task(Refund())
     app.finalize()
     return app
 
 
 @pytest.fixture
-def why(app):
-    """The reason, for a letter of a task with some arguments."""
+def checked(app):
+    """The checks that have examined a letter of a task with some arguments, and the reason."""
 
-    def why(task="shop.charge", args=(17,), kwargs=None, orders=None, now=NOW, **changes):
+    def checked(task="shop.charge", args=(17,), kwargs=None, orders=None, now=NOW, **changes):
         body = json.dumps([list(args), kwargs or {}, {}]).encode()
         sent = envelope(body=body, headers={"id": "0d3f", "task": task})
         made = letter(task=task, **{"envelope": sent, **changes})
-        return Checks(app, orders or Orders()).why_not(made, now)
+        checks = Checks(app, orders or Orders())
+        return checks, checks.why_not(made, now)
 
-    return why
+    return checked
+
+
+@pytest.fixture
+def why(checked):
+    """The reason, for a letter of a task with some arguments."""
+    return lambda *args, **changes: checked(*args, **changes)[1]
+
+
+@pytest.fixture
+def doubt(checked):
+    """The doubt about a letter that would be sent."""
+
+    def doubt(*args):
+        checks, why_not = checked(*args)
+        assert why_not is None
+        return checks.doubt
+
+    return doubt
 
 
 def checking(**values):
@@ -91,24 +138,45 @@ class TestArguments:
         assert "unexpected args[2] args[3] args[4] args[5] args[6] and 2 more;" in many
         assert "unexpected kwargs.amount;" in why("shop.charge", (17,), {"amount": 17})
 
-    def test_of_a_class(self, why):
-        assert why("shop.refund", (17,), {"reason": "broken"}) is None
-        assert "do not fit shop.refund any more: unexpected args[1]" in why(
+    def test_a_base_class_that_adds_an_argument_says_so_to_celery(self, doubt, why):
+        assert doubt("shop.fetch", ("https://shop.example",)) == ""
+        assert doubt("shop.fetch", (), {"url": "https://shop.example", "timeout": 2}) == ""
+        assert "any more: missing url;" in why("shop.fetch", ())
+        assert "any more: unexpected args[2];" in why("shop.fetch", ("a", "b", "c"))
+
+    def test_where_celery_checks_nothing_a_difference_is_a_doubt(self, doubt):
+        assert doubt("shop.of_tenant", (17,)) == ""
+        assert doubt("shop.of_tenant", (17,), {"tenant": "acme"}) == (
+            "the run() of shop.of_tenant takes other arguments (unexpected kwargs.tenant)"
+        )
+
+    def test_of_a_class(self, doubt):
+        assert doubt("shop.refund", (17,), {"reason": "broken"}) == ""
+        assert "shop.refund takes other arguments (unexpected args[1])" in doubt(
             "shop.refund", (17, "broken")
         )
 
     @pytest.mark.parametrize("task", ["shop.pydantic", "shop.bound_pydantic"])
-    def test_with_models(self, why, task):
-        assert why(task, ({"sku": "a"},)) is None
-        assert "any more: missing order;" in why(task, (), {"amount": 2})
+    def test_with_models(self, doubt, task):
+        assert doubt(task, ({"sku": "a"},)) == ""
+        assert "(missing order)" in doubt(task, (), {"amount": 2})
 
-    def test_a_task_with_an_unknown_signature_takes_anything(self, app, why):
+    def test_a_doubt_is_about_one_letter(self, app):
+        checks = Checks(app, Orders())
+        for args, is_doubted in (([], True), ([17], False)):
+            sent = envelope(
+                body=json.dumps([args, {}, {}]).encode(), headers={"task": "shop.refund"}
+            )
+            assert checks.why_not(letter(task="shop.refund", envelope=sent), NOW) is None
+            assert bool(checks.doubt) is is_doubted
+
+    def test_a_task_with_an_unknown_signature_takes_anything(self, app, doubt):
         class Builtin(Task):
             name = "shop.builtin"
             run = staticmethod(min)
 
         app.register_task(Builtin())
-        assert why("shop.builtin", (1, 2, 3)) is None
+        assert doubt("shop.builtin", (1, 2, 3)) == ""
 
 
 class TestPayload:

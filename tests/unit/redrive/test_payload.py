@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 import uuid
@@ -161,3 +162,28 @@ def test_the_parameters_of_a_task_are_the_positional_ones():
     app.finalize()
     assert parameters_of(app, "one") == ["user_id", "email"]
     assert parameters_of(app, "other") is None
+
+
+def test_a_parameter_that_the_base_class_fills_is_not_one_of_a_message():
+    app = Celery(set_as_current=False)
+
+    @app.task(name="one", lazy=False)
+    def one(request, password):
+        raise NotImplementedError
+
+    one.__header__ = functools.partial(one.__header__, object())
+    assert parameters_of(app, "one") == ["password"]
+
+
+def test_a_decorated_function_has_the_parameters_that_it_names():
+    app = Celery(set_as_current=False)
+
+    def body(user_id, email):
+        raise NotImplementedError
+
+    @app.task(name="one", lazy=False)
+    @functools.wraps(body)
+    def one(*args, **kwargs):
+        raise NotImplementedError
+
+    assert parameters_of(app, "one") == ["user_id", "email"]

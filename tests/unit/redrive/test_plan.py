@@ -85,6 +85,26 @@ class TestTrial:
         assert plan.changes[0].change == "- args[0] = 17\n+ args[0] = 5"
         assert operations.plan(Filter(), Orders()).changes == ()
 
+    def test_a_letter_that_only_its_body_might_refuse_is_sent_with_a_warning(
+        self, operations, redrive, fill, app
+    ):
+        def refund(order_id, password, **more): ...
+
+        task = app.task(refund, name="shop.refund", shared=False, typing=False, lazy=False)
+        for name in "ab":
+            headers = {"id": name, "task": "shop.refund"}
+            fill(name, task="shop.refund", envelope=envelope(name, headers=headers))
+        plan = operations.plan(Filter(), Orders())
+        assert (plan.sendable, plan.unsendable) == (2, 0)
+        assert plan.notes == (
+            "2 may fail: the run() of shop.refund takes other arguments (missing password). "
+            "Celery accepts their arguments, so they are sent.",
+        )
+        task.typing = True
+        assert operations.plan(Filter(), Orders()).unsendable == 2
+        task.typing = False
+        assert redrive().counts.out == 2
+
     def test_letters_that_are_not_tried_count_as_sendable(self, operations, fill, monkeypatch):
         monkeypatch.setattr(module, "MOST", 2)
         fill(*"abcde")

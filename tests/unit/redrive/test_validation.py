@@ -47,6 +47,12 @@ def check(self, amount):
 @app.task(shared=False, name="function", base=DLQTask, validate=check)
 def function(amount): raise AssertionError("its body was run")
 
+class WithRequest(DLQTask):
+    def __call__(self, *args): return super().__call__("a request", *args)
+
+@app.task(shared=False, name="prepended", bind=True, base=WithRequest)
+def prepended(self, request, url): raise ValueError(f"{self.request.id}, {request}, {url}")
+
 @app.task(shared=False, name="retries", bind=True)
 def retries(self):
     raise self.retry(exc=KeyError("gone"))
@@ -101,6 +107,10 @@ def test_without_a_hook_the_body_is(why):
     assert why("body", 5) is None
     assert why("body", -5) == "its validation failed: ValueError: below zero"
     assert why("body", "five").startswith("its validation failed: TypeError")
+
+
+def test_the_body_gets_the_arguments_that_its_base_class_adds(why):
+    assert why("prepended", "url") == "its validation failed: ValueError: 0d3f, a request, url"
 
 
 def test_its_request_says_where_it_came_from(why):

@@ -1,5 +1,7 @@
 """The signature of a task beside the arguments of a message."""
 
+import functools
+
 import pytest
 from celery import Celery, Task
 
@@ -59,6 +61,24 @@ def test_arguments_that_do_not_fit(app, args, kwargs, unexpected, said):
     found = beside(app, function, args, kwargs)
     assert found.unexpected == unexpected
     assert said in found.why_not
+
+
+def test_an_argument_that_the_base_class_adds_is_not_one_of_the_message(app):
+    class WithRequest(Task):
+        def __new__(cls):
+            task = super().__new__(cls)
+            task.__header__ = functools.partial(task.__header__, object())
+            return task
+
+    def function(request, url: str, timeout=1.5): ...
+
+    found = beside(app, function, ["https://shop.example"], base=WithRequest)
+    assert filled(found) == {"url": ("args[0]",), "timeout": ()}
+    assert [(one.annotation, one.default) for one in found.parameters] == [
+        ("str", None),
+        ("", "1.5"),
+    ]
+    assert found.why_not == ""
 
 
 def test_many_arguments_are_counted(app):

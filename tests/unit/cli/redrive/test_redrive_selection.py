@@ -101,6 +101,14 @@ def test_what_is_sent_again_while_its_outcome_is_awaited_may_run_twice(run, orde
     assert f"Note: 1 {said}" in result.stderr
 
 
+def test_the_notes_of_the_plan_are_said_about_a_single_letter_too(run, orders, app):
+    app.tasks["shop.charge"].__header__ = lambda *args, **kwargs: None
+    app.tasks["shop.charge"].run = lambda order_id: None
+    result = run("redrive", "a1")
+    assert result.exit_code == 0, result.stderr
+    assert "Note: 1 may fail: the run() of shop.charge takes other arguments (" in result.stderr
+
+
 def test_only_the_letters_of_an_operation_are_sent_again(run, orders, store):
     run("redrive", "a1")
     [first] = store.operations.find()

@@ -1,5 +1,6 @@
 """Which circuit a message belongs to, whatever its arguments are."""
 
+import functools
 import threading
 
 import pytest
@@ -50,6 +51,14 @@ def test_without_the_option_all_messages_have_one(make):
 )
 def test_a_format_names_arguments_as_the_body_does(make, bind, form, args, kwargs, key):
     assert key_of(make(form, bind), args, kwargs) == key
+
+
+def test_a_format_names_the_arguments_of_the_message(make):
+    """A base class may give the body further arguments, which no message has."""
+    task = make("{customer}")
+    task.__header__ = functools.partial(task.__header__, object())
+    assert key_of(task, ["acme"], {}) == "acme"
+    assert key_of(task, [], {}) == "nobody"
 
 
 def test_a_function_is_called_with_the_arguments(make):
