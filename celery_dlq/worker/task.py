@@ -82,7 +82,7 @@ class DLQTask(Task):  # type: ignore[misc]
     dead-lettered when they are terminal or exhausted.
 
     Celery's options keep their meaning: ``autoretry_for`` names transient exceptions,
-    ``dont_autoretry_for`` and ``throws`` terminal ones; ``max_retries``, ``retry_backoff``,
+    ``dont_autoretry_for`` and ``throws`` terminal ones, the latter last; ``max_retries``, ``retry_backoff``,
     ``retry_backoff_max`` (seconds, floats allowed), ``retry_jitter`` and ``retry_kwargs`` shape the
     schedule; an explicit ``self.retry()`` is respected.
     """

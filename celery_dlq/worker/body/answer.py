@@ -262,9 +262,10 @@ def own_rules(task: DLQTask | type[DLQTask]) -> tuple[Rule, ...]:
         raise SettingsError(f"dlq_rules = {given!r} is not a list of celery_dlq.Rule objects.")
     return (
         *rules_for(task.dont_autoretry_for, Verdict.TERMINAL, "task.dont_autoretry_for"),
-        *rules_for(task.throws, Verdict.TERMINAL, "task.throws"),
         *rules_for(task.dlq_terminal, Verdict.TERMINAL, "task.dlq_terminal"),
         *rules_for(task.autoretry_for, Verdict.TRANSIENT, "task.autoretry_for"),
         *rules_for(task.dlq_transient, Verdict.TRANSIENT, "task.dlq_transient"),
         *task.dlq_rules,
+        # The weakest one: Celery retries such an exception if something else asks for it.
+        *rules_for(task.throws, Verdict.TERMINAL, "task.throws"),
     )
