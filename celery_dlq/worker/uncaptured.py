@@ -48,6 +48,19 @@ def _own_tasks(app: Any) -> list[Any]:
     return [app.tasks[name] for name in sorted(app.tasks) if is_of_user(name)]
 
 
+def own_senders(app: Any) -> list[str]:
+    """The tasks on DLQTask whose own ``apply_async()`` may not send their retries: it does not name
+    ``retries``, which only the options of a retry have."""
+    return [task.name for task in dlq_tasks(app) if task._sends_itself and _ignores_retries(task)]
+
+
+def _ignores_retries(task: DLQTask) -> bool:
+    bases = (vars(base) for base in type(task).__mro__ if base not in (DLQTask, Task))
+    first = next(base["apply_async"] for base in bases if "apply_async" in base)
+    code = getattr(inspect.unwrap(first), "__code__", None)
+    return code is None or "retries" not in (*code.co_consts, *code.co_names, *code.co_varnames)
+
+
 def gaps(app: Any) -> list[Gap]:
     """The gaps of all tasks of ``app``."""
     return [gap for task in dlq_tasks(app) for gap in _gaps_of(task)]

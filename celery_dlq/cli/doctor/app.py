@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
 from celery_dlq.cli.doctor.broker import no_remote_control
 from celery_dlq.cli.session import Session
+from celery_dlq.errors import page
 from celery_dlq.known import near_names, unknown_name, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import may_have_letters
@@ -20,7 +21,7 @@ from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
 from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
-from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks
+from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks, own_senders
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.handlers.definition import Handler
@@ -52,6 +53,12 @@ def check_tasks(session: Session) -> Findings:
         yield warning(
             "no task uses DLQTask, so nothing is captured; write @app.task(base=DLQTask), or check that "
             "-A names the app that defines the tasks"
+        )
+    own = own_senders(session.cli.app)
+    if own:
+        yield ok(
+            f"{named(own)}: retries pass through an apply_async() of your own; one that it does not send "
+            f"becomes a letter at once: {page('adopt-in-an-existing-project')}"
         )
     for task in functions_of(session.cli.app).upgrades:
         if task not in session.cli.app.tasks:

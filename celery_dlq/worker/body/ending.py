@@ -22,7 +22,7 @@ import celery.app.trace
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
-from celery.exceptions import Ignore, Retry
+from celery.exceptions import Ignore, Reject, Retry
 from celery.states import FAILURE
 from celery.utils.log import get_logger
 from celery.utils.serialization import get_pickleable_exception
@@ -357,7 +357,7 @@ def _with_traceback(
         # Celery has formatted it already.
         return replace(failure, traceback=bounded_traceback(einfo.traceback))
     failure = replace(failure, traceback=traceback_text(died_of))
-    if not einfo.internal:
+    if not einfo.internal or is_a(exc, (Ignore, Reject)):  # no result is stored of these
         return failure
     why = f"its result could not be stored: {type_name(type(exc))}: {safe_message(exc)}"
     return replace(failure, explanation=with_evidence(failure.explanation, why))

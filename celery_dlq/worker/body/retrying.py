@@ -227,7 +227,11 @@ def refused_rejected(request: Context) -> Died | None:
 
 def unpublished(rejected: Reject) -> str:
     """Why a retry that Celery turned into ``rejected`` did not take place."""
-    return f"the retry could not be published: {safe_message(rejected)}"
+    cause = rejected.reason
+    if not is_a(cause, BaseException):
+        return f"the retry could not be published: {safe_message(Exception(cause))}"
+    said = ": ".join(filter(None, (type_name(type(cause)), safe_message(cause))))
+    return f"the retry could not be published: apply_async() raised {said}"
 
 
 def _noted(request: Context) -> Refused | None:

@@ -3,13 +3,13 @@
 import functools
 
 import pytest
-from celery import Task
+from celery import Celery, Task
 from celery.worker.request import Request
 from celery.worker.strategy import default
 
 from celery_dlq import DLQTask
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.uncaptured import dlq_tasks, gaps, other_tasks
+from celery_dlq.worker.uncaptured import dlq_tasks, gaps, other_tasks, own_senders
 
 
 class LoggingRequest(Request):
@@ -135,3 +135,37 @@ def test_tasks_on_another_base_are_not_our_business(app):
     assert found(app) == []
     assert [task.name for task in dlq_tasks(app)] == ["shop.charge"]
     assert [task.name for task in other_tasks(app)] == ["shop.plain"]
+
+
+class Locking(Task):
+    def apply_async(self, args=None, kwargs=None, **options):
+        return None if self.is_locked else super().apply_async(args, kwargs, **options)
+
+
+class Unlocking(DLQTask, Locking):
+    def apply_async(self, args=None, kwargs=None, **options):
+        own = Task if options.get("retries") else super()
+        return own.apply_async(self, args, kwargs, **options)
+
+
+class Behind(DLQTask, Locking): ...
+
+
+class Waiting(DLQTask):
+    def apply_async(self, *args, retries=0, **options):
+        return super().apply_async(*args, retries=retries, **options)
+
+
+class OfAnObject(DLQTask):
+    apply_async = functools.partialmethod(DLQTask.apply_async)
+
+
+def test_tasks_whose_own_apply_async_may_keep_retries_back_are_named():
+    app = Celery("unit", set_as_current=False)
+
+    def body(): ...
+
+    for base in (DLQTask, Task, Locking, Behind, Unlocking, Waiting, OfAnObject):
+        app.task(body, base=base, name=base.__name__, shared=False)
+    app.finalize()
+    assert own_senders(app) == ["Behind", "OfAnObject"]

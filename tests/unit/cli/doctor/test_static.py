@@ -91,3 +91,17 @@ def test_tasks_that_nothing_captures(checked, app):
     def late(): ...
 
     assert "shop.plain: another base class, so not captured" in checked()["tasks", "ok"]
+
+
+def test_a_task_that_may_keep_its_retries_back_is_named(checked, app):
+    class Locking(DLQTask):
+        def apply_async(self, args=None, kwargs=None, **options):
+            return None
+
+    assert "apply_async()" not in checked()["tasks", "ok"]
+
+    @app.task(name="shop.once", base=Locking, shared=False)
+    def once(): ...
+
+    found = checked()
+    assert "shop.once: retries pass through an apply_async() of your own" in found["tasks", "ok"]

@@ -33,7 +33,8 @@ def test_a_retry_that_cannot_be_published_is_dead_lettered(app):
     assert run.state == "FAILURE"
     assert run.failure.reason is Reason.REJECTED
     assert run.failure.exception_type == "ConnectionError"
-    assert "broker is gone" in run.failure.explanation.evidence
+    said = "the retry could not be published: apply_async() raised OSError: broker is gone"
+    assert run.failure.explanation.evidence.endswith(said)
 
 
 def test_nor_is_what_led_to_an_explicit_one_lost(app):
@@ -72,6 +73,25 @@ def test_a_retry_that_the_tasks_own_apply_async_keeps_back_is_dead_lettered(app,
     assert (run.state, run.message) == ("FAILURE", None)
     assert (run.failure.reason, run.failure.exception_type) == (Reason.REJECTED, "ConnectionError")
     assert "the task's own apply_async() did not send it" in run.failure.explanation.evidence
+
+
+class NoTransaction(Exception):
+    """Raised by an after-commit hook outside of a transaction; without a message."""
+
+
+def test_the_letter_says_what_an_apply_async_has_raised_and_nothing_of_results(app):
+    def refuse(self, *args, **options):
+        raise NoTransaction
+
+    @app.task(base=type("Base", (DLQTask,), {"apply_async": refuse}), bind=True)
+    def call(self):
+        self.retry(exc=KeyError("eur"), countdown=0)
+
+    run = Run(call)
+    assert (run.state, run.failure.reason) == ("REJECTED", Reason.REJECTED)
+    evidence = run.failure.explanation.evidence
+    assert evidence.startswith("the retry could not be published: apply_async() raised ")
+    assert evidence.endswith("NoTransaction")
 
 
 def test_so_is_one_that_the_body_asks_for(app):
