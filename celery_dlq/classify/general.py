@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from itertools import chain, islice
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import NamedTuple, cast
 
 from celery_dlq.classify.builtin.cloud import GRPC_NAMES, code_name
@@ -34,7 +34,6 @@ from celery_dlq.classify.evidence import (
     text_of,
 )
 from celery_dlq.classify.guarded import (
-    Memory,
     class_value,
     is_default,
     is_known,
@@ -63,6 +62,7 @@ _STATUS = _names(
     "status code, http status, http status code, http code, http error code, response code, response status, "
     "response status code, error status, resp code, http response code, statuscode, httpstatus, httpcode"
 )
+_HTTP_STATUS = frozenset(name for name in _STATUS if name.startswith("http"))
 _CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
 _STATE = _names("sqlstate, sql state, pgcode, state, code, error code, args 0")
 _GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
@@ -96,10 +96,15 @@ _RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GEN
 _SHORT = re.compile(r"[A-Za-z0-9_.-]{1,40}\Z")
 _SHOWN = 4
 
+_INSTALLED = re.compile("(site|dist)-packages")
+_TRACEBACK = BaseException.__dict__["__traceback__"].__get__
+
 _SQLSTATE = re.compile(r"(?=[0-9A-Z]*[0-9])[0-9A-Z]{5}\Z")
 
-# Clients of protocols whose replies look like an HTTP status and mean something else.
-_OTHER_PROTOCOLS = frozenset({"ftp", "smtp", "mail", "sip", "amqp", "irc", "nntp", "lmtp"})
+# Clients of protocols whose replies look like an HTTP status and mean something else; and the words that say
+# that a client of this name speaks HTTP: "SMTP2GOApiError".
+_OTHER_PROTOCOLS = frozenset({"ftp", "smtp", "sip", "amqp", "irc", "nntp", "lmtp"})
+_OF_HTTP = frozenset({"http", "api"})
 # The second sign that a "code" or "status" of the user's own classes is that of an HTTP answer.
 _SIGNS = frozenset({"http", "api", "response", "status", "request", "gateway", "web"})
 _SIGN_NAMES = frozenset({"response", "headers", "url", "request", "resp"})
@@ -120,20 +125,22 @@ class Reading:
 
     def __init__(self, exc: BaseException, general: General) -> None:
         self._exc, self._general = exc, general
-        self._is_own = general.is_own(type(exc))
+        self._is_own = all(map(general.is_own, (_module(type(exc)), *_raiser(exc))))
         self._class_words = {word for cls in bases(type(exc)) for word in words_of(_name(cls))}
 
     @cached_property
     def _said(self) -> list[_Statement]:
         return list(islice(_statements(self._exc), _VALUES))
 
+    def answered(self) -> Finding | None:
+        """What its SQLSTATE, its flags, its status or its wait say."""
+        return _first(self._sqlstate, partial(self._flag, True), self._status, self._wait)
+
     def carried(self) -> Finding | None:
         """What the statements of this instance say."""
-        asked = (
-            self._sqlstate, partial(self._flag, True), self._status, self._wait, self._grpc, self._closed,
-            self._word, partial(self._flag, False),
-        )  # fmt: skip
-        return next((found for ask in asked if (found := ask()) is not None), None)
+        return _first(
+            self.answered, self._grpc, self._closed, self._word, partial(self._flag, False)
+        )
 
     def named(self) -> Finding | None:
         """What the name of the class says, or that of the nearest class above it that says anything.
@@ -142,7 +149,8 @@ class Reading:
         library knows.
         """
         for cls in bases(type(self._exc)):
-            if is_known(cls) or (self._general.is_own(cls) and not self._general.by_own_names):
+            is_own = self._general.is_own(_module(cls))
+            if is_known(cls) or (is_own and not self._general.by_own_names):
                 return None
             found = says(_name(cls))
             if found is None:
@@ -188,10 +196,11 @@ class Reading:
         return said and transient_if(value, "flag.retryable", f"{said.source}={value}")
 
     def _status(self) -> Finding | None:
-        if _OTHER_PROTOCOLS & self._class_words:
-            return None
-        weaker = self._values(_CODE) if self._is_of_an_answer() else iter(())
-        for said in chain(self._values(_STATUS), weaker):
+        if _OTHER_PROTOCOLS & self._class_words and not _OF_HTTP & self._class_words:
+            asked = [_HTTP_STATUS]
+        else:
+            asked = [_STATUS, _CODE] if self._is_of_an_answer() else [_STATUS]
+        for said in chain.from_iterable(map(self._values, asked)):
             code = number(said.value)
             if code is not None and (400 <= code <= 511 or code in TRANSIENT_STATUSES):
                 evidence = f"status={code} from {said.source}"
@@ -246,9 +255,9 @@ class General:
     #: Whether the names of the user's own classes count.
     by_own_names: bool = False
 
-    def is_own(self, cls: type) -> bool:
-        """Whether a class belongs to the user's own modules."""
-        return not is_library(cls) or dotted_name(cls).partition(".")[0] == self.own_package
+    def is_own(self, module: str) -> bool:
+        """Whether a module is one of the user's own."""
+        return not _is_installed(module) or module.partition(".")[0] == self.own_package
 
 
 def _name(cls: type) -> str:
@@ -256,18 +265,27 @@ def _name(cls: type) -> str:
     return dotted_name(cls).rpartition(".")[2]
 
 
-def _library(cls: type) -> bool:
+def _module(cls: type) -> str:
+    return dotted_name(cls).rpartition(".")[0]
+
+
+def _raiser(exc: BaseException) -> Iterator[str]:
+    """The module that raised it, if it was raised: a library may raise a class of Python."""
+    trace: TracebackType | None = _TRACEBACK(exc)
+    while trace is not None:
+        if trace.tb_next is None:
+            yield text_of(trace.tb_frame.f_globals.get("__name__")) or ""
+        trace = trace.tb_next
+
+
+def _is_installed(module: str) -> bool:
     # A class may name the package that offers it; and a package such as google has no file.
-    module = dotted_name(cls).rpartition(".")[0]
-    for name in (module, module.partition(".")[0]):
-        file = text_of(read(sys.modules.get(name), "__file__")) or ""
-        if "site-packages" in file or "dist-packages" in file:
-            return True
-    return False
+    files = (read(sys.modules.get(name), "__file__") for name in (module, module.partition(".")[0]))
+    return any(_INSTALLED.search(text_of(file) or "") for file in files)
 
 
-#: Whether a class belongs to an installed package, and not to the user's own modules.
-is_library: Memory[bool] = Memory(_library)
+def _first(*asked: Callable[[], Finding | None]) -> Finding | None:
+    return next((found for ask in asked if (found := ask()) is not None), None)
 
 
 def _statements(exc: BaseException) -> Iterator[_Statement]:

@@ -213,8 +213,10 @@ class Classifier:
             if finding is not None:
                 return _Ruling(finding, link)
             if match.finding is not None:
-                behind = self._root_cause(link) if row.network else None
-                return behind or _Ruling(match.finding, link)
+                if entry.is_open and entry.is_derived:
+                    finding = Reading(link.exc, self.general).answered()
+                behind = self._root_cause(link) if row.network and finding is None else None
+                return behind or _Ruling(finding or match.finding, link)
             if row.group or row.wraps:
                 return None
         return None

@@ -70,8 +70,6 @@ class Row:
     group: bool = False
     #: For people: the evidence that a probe or a wrapper decides by.
     depends_on: str = ""
-    #: Whether the generic probes apply to derived types.
-    open_below: bool = False
 
     @property
     def wraps(self) -> bool:
@@ -92,7 +90,8 @@ class Entry(NamedTuple):
     """All entries of the table for one type."""
 
     matches: tuple[Match, ...]
-    #: Whether the generic probes apply: no library row knows the type.
+    #: Whether the generic probes apply: no row is about the library of the type, only about classes of
+    #: Python or of other libraries that it derives from.
     is_open: bool
     #: Whether no row names the type itself, only classes above it.
     is_derived: bool
@@ -118,7 +117,7 @@ class Table:
 
     def packages(self) -> frozenset[str]:
         """The top-level packages of the rows."""
-        return frozenset(name.partition(".")[0] for name in self._by_name)
+        return frozenset(map(_package, self._by_name))
 
     def matches(self, names: Iterable[str]) -> tuple[Match, ...]:
         """The rows for the dotted names of a type's classes, the most specific first."""
@@ -140,12 +139,14 @@ class Table:
     def _find(self, cls: type) -> Entry:
         names = [dotted_name(base) for base in bases(cls)]
         matches = self.matches(names)
-        return Entry(
-            matches,
-            is_open=all(match.row.open_below for match in matches),
-            is_derived=names[0] not in self._by_name,
-            is_group=any(match.row.group for match in matches),
-        )
+        own, is_group = _package(names[0]), any(match.row.group for match in matches)
+        known = {_package(match.name) for match in matches} - {"builtins"}
+        is_derived = names[0] not in self._by_name
+        return Entry(matches, own not in known and not is_group, is_derived, is_group)
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _match(row: Row, name: str) -> Match:

@@ -15,9 +15,8 @@ classes, separated by commas. A name with a capital is a title: the classes belo
 - ``by module.probe (words)``: the function of a module in this room decides by what the words name;
 - ``by module.probe else`` and one of the first three: the same, and what holds if the probe finds nothing.
 
-``open`` after the verdict: the generic probes apply to derived types. ``package.*`` in the place of a class:
-all exceptions of the package, unless a row names one of their classes. ``terminal: package.*`` therefore
-means that their cause is not looked at.
+``package.*`` in the place of a class: all exceptions of the package, unless a row names one of their classes.
+``terminal: package.*`` therefore means that their cause is not looked at.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ _ROW = re.compile(
     r"(?P<rule>[a-z0-9_.]+)"
     r"(?: by (?P<probe>[a-z0-9_]+\.[a-z0-9_]+))?(?: else)?"
     r"(?: (?P<kind>transient|terminal|network|wrapper|group))?"
-    r"(?P<open> open)?"
     r"(?: \((?P<words>.+)\))?"
 )
 
@@ -104,7 +102,6 @@ def _row(title: str, head: str, classes: str) -> Row:
         network=kind == "network",
         group=kind == "group",
         depends_on=match["words"] or _DEPENDS_ON.get(kind, ""),
-        open_below=bool(match["open"]),
     )
 
 

@@ -285,7 +285,7 @@ def test_a_package_stands_for_the_types_that_no_row_names():
         [
             Row("parts", ("shop.*",), verdict=Verdict.TERMINAL),
             Row("busy", ("shop.errors.Busy",), verdict=Verdict.TRANSIENT),
-            Row("python", ("builtins.OSError",), verdict=Verdict.TERMINAL, open_below=True),
+            Row("python", ("builtins.OSError",), verdict=Verdict.TERMINAL),
         ]
     )
     odd, busy = type(pretend("shop.errors.Odd")), type(pretend("shop.errors.Busy"))

@@ -1,12 +1,14 @@
 """Exceptions of libraries that no rule knows: what they carry, and then their names."""
 
 import enum
+import http.client
 import socket
 import ssl
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import requests
 
 from celery_dlq.classify import Classifier, decide
 from celery_dlq.classify.general import General
@@ -164,6 +166,63 @@ def test_a_reply_of_another_protocol_is_no_status(library):
     assert judged(failed(library("FTPTimeout", OSError), "x", errno=421))[0] == "transient"
 
 
+def test_a_name_with_a_word_of_another_protocol_may_speak_http(library):
+    answers = (
+        failed(library("MailChimpError"), {"status": 503, "title": "busy"}),
+        failed(library("MailChimpError"), "x", status=429),
+        failed(library("SMTP2GoApiError"), "x", code=503),
+        failed(library("SMTPRelayError"), "x", http_code=503),
+    )
+    for exc in answers:
+        assert judged(exc) == ("transient", "http.status")
+    assert judged(failed(library("SMTPRelayError"), "x", code=503))[0] == "terminal"
+
+
+def test_the_module_that_raised_decides_whose_code_it_is(library):
+    def raised_by(name):
+        def its(exc):
+            with pytest.raises(type(exc)) as info:
+                exec("raise exc", {"__name__": name, "exc": exc})  # noqa: S102 - a frame of that module
+            return info.value
+
+        return its
+
+    exc = failed(RuntimeError, "x", status=503)
+    of_library, own = raised_by("somelib.client"), raised_by("shop.tasks")
+    assert judged(exc)[0] == "terminal"
+    assert judged(own(exc))[0] == "terminal"
+    exc = of_library(failed(RuntimeError, "x", status=503))
+    assert judged(exc) == ("transient", "http.status")
+    assert Classifier().of_package("somelib").decide(exc).rule == "default"
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        http.client.HTTPException,
+        ValueError,
+        FileNotFoundError,
+        requests.exceptions.ContentDecodingError,
+    ],
+)
+def test_a_code_of_a_derived_class_counts_more_than_the_rule_of_its_base(library, base):
+    kind = library("Refused", base)
+    for own in ({"status_code": 503}, {"code": 429}, {"body": {"http_status": 504}}):
+        assert judged(failed(kind, "x", **own)) == ("transient", "http.status")
+    assert judged(failed(kind, "x", code=17))[0] == "terminal"
+    assert judged(failed(kind, "x", name="timeout"))[0] == "terminal"
+    assert judged(failed(base, "x", code=429))[0] == "terminal"
+
+
+def test_a_refusal_of_a_derived_class_counts_more_than_a_network_error(library):
+    kind = library("Lost", requests.exceptions.ConnectionError)
+    assert judged(kind("x")) == ("transient", "http.network")
+    assert judged(failed(kind, "x", code=404)) == ("terminal", "http.status")
+    exc = failed(kind, "x", code=17)
+    exc.__cause__ = ssl.SSLCertVerificationError(1, "x")
+    assert judged(exc) == ("terminal", "tls.certificate")
+
+
 def test_the_nearest_evidence_of_a_chain_decides(library):
     inner, outer = (
         failed(library("A"), "x", http_code=503),
@@ -253,7 +312,5 @@ def test_a_bare_connection_error_asks_the_error_behind_it(library):
 
 
 def test_a_class_derived_from_that_of_a_known_library_may_carry_its_own_status(library):
-    import requests
-
     kind = library("HTTPError", requests.exceptions.HTTPError)
     assert judged(failed(kind, "x", status_code=429)) == ("transient", "http.status")

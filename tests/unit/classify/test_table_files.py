@@ -29,7 +29,7 @@ def test_each_kind_of_row(rows_of):
 [shop.errors, old.errors]
 source: shop/errors.py
 # A comment.
-shop.busy transient open: Busy
+shop.busy transient: Busy
     Closed
 shop.lost network: Lost
 shop.wrapped wrapper (its cause): Wrapped
@@ -46,7 +46,6 @@ shop.usage terminal: x.* y.Wrong
             "shop.busy",
             ("shop.errors.Busy", "shop.errors.Closed", "old.errors.Busy", "old.errors.Closed"),
             verdict=Verdict.TRANSIENT,
-            open_below=True,
         ),
         _both("shop.lost", "Lost", network=True, depends_on=table_files._DEPENDS_ON["network"]),
         _both("shop.wrapped", "Wrapped", depends_on="its cause"),
