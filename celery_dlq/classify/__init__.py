@@ -14,12 +14,10 @@ from celery_dlq.classify.rules import (
     WITHOUT_A_RULE,
     Classifier,
     Decision,
-    Rule,
     decide,
     is_built_in,
-    rules_for,
 )
-from celery_dlq.classify.user_rules import misnamed
+from celery_dlq.classify.user_rules import Rule, misnamed, rules_for
 
 __all__ = [
     "WITHOUT_A_RULE", "Classifier", "Decision", "ExceptionSpec", "Reading", "Rejudged", "Rule", "Terminal",

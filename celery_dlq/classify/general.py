@@ -64,7 +64,7 @@ _STATUS = _names(
 )
 _HTTP_STATUS = frozenset(name for name in _STATUS if name.startswith("http"))
 _CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
-_STATE = _names("sqlstate, sql state, pgcode, state, code, error code, args 0")
+_STATE = _names("sqlstate, sql state, pgcode, state, code, error code, c, args 0")
 _GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
 _FLAG = _names(
     "retryable, is retryable, retriable, is retriable, should retry, can retry, allow retry, ok to retry, "
@@ -80,6 +80,9 @@ _DICT = _names(
     "error data, error response, response data, error details, error info, result, raw"
 )
 _RESPONSE = _names("response, resp, http response, raw response, reply, answer, res, result")
+# A dict or an object under such a name may have statements of its own.
+_INSIDE = _DICT | _RESPONSE | _CODE
+_FIRST = frozenset({"args 0"})
 _IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")
 
 # Properties, and methods without arguments, that make such statements.
@@ -184,12 +187,9 @@ class Reading:
         return (said for said in self._said if said.name in names)
 
     def _sqlstate(self) -> Finding | None:
-        for said in self._values(_STATE):
-            text = text_of(said.value) or ""
-            finding = by_state(text, said.source) if _SQLSTATE.match(text) else None
-            if finding is not None:
-                return finding
-        return None
+        texts = ((text_of(said.value) or "", said.source) for said in self._values(_STATE))
+        found = (by_state(*text) for text in texts if _SQLSTATE.match(text[0]))
+        return next((finding for finding in found if finding is not None), None)
 
     def _flag(self, value: bool) -> Finding | None:
         said = next((said for said in self._values(_FLAG) if said.value is value), None)
@@ -200,6 +200,10 @@ class Reading:
             asked = [_HTTP_STATUS]
         else:
             asked = [_STATUS, _CODE] if self._is_of_an_answer() else [_STATUS]
+            # ApiError(503, "busy"), but not ApiError("503 orders failed"), nor OrderNotFound(503)
+            first = next(iter(arguments(self._exc)), None)
+            if type(first) is int and _OF_HTTP & {*words_of(_name(type(self._exc)))}:
+                asked.append(_FIRST)
         for said in chain.from_iterable(map(self._values, asked)):
             code = number(said.value)
             if code is not None and (400 <= code <= 511 or code in TRANSIENT_STATUSES):
@@ -229,11 +233,8 @@ class Reading:
     def _closed(self) -> Finding | None:
         if "closed" not in self._class_words:
             return None
-        for said in self._values(_CLOSE):
-            code = number(said.value)
-            if code is not None and code in _CLOSE_CODES:
-                return by_close_code(code)
-        return None
+        codes = (number(said.value) or 0 for said in self._values(_CLOSE))
+        return next((by_close_code(code) for code in codes if code in _CLOSE_CODES), None)
 
     def _word(self) -> Finding | None:
         if not self._is_of_an_answer():
@@ -297,8 +298,9 @@ def _statements(exc: BaseException) -> Iterator[_Statement]:
         yield _Statement(words, value, name)
         if issubclass(type(value), dict) and (words in _DICT or name.startswith("args")):
             yield from _in_dict(value, name)
-        elif words in _RESPONSE or name.startswith("args"):
-            yield from _in_response(value, name)
+        elif words in _INSIDE or "response" in words or name.startswith("args"):
+            is_answer = words in _RESPONSE or words not in _INSIDE
+            yield from _in_object(value, name, _IN_RESPONSE if is_answer else ())
 
 
 def _computed(exc: BaseException) -> dict[str, object]:
@@ -329,8 +331,11 @@ def _in_dict(value: object, source: str, depth: int = 2) -> Iterator[_Statement]
             yield from _in_dict(inner, f"{source}[{name!r}]", depth - 1)
 
 
-def _in_response(value: object, source: str) -> Iterator[_Statement]:
-    for name in _IN_RESPONSE:
+def _in_object(value: object, source: str, names: tuple[str, ...]) -> Iterator[_Statement]:
+    own = read(value, "__dict__")
+    listed = [*own] if type(own) is dict else []
+    named = (name for name in listed if type(name) is str and _joined(name) in _STATUS)
+    for name in chain(names, named):
         inner = read(value, name)
         if type(inner) is int:
             yield _Statement("status code", inner, f"{source}.{name}")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
-from celery_dlq.classify.builtin.known import GENERIC_PROBES, TABLE
+from celery_dlq.classify.builtin.known import TABLE
+from celery_dlq.classify.builtin.known import carried as generic
 from celery_dlq.classify.chain import causes, members
 from celery_dlq.classify.evidence import bases, shown_name
 from celery_dlq.classify.explain import CARRIED
@@ -157,7 +158,7 @@ def _steps(exc: BaseException, classifier: Classifier, *, carried: bool) -> Iter
 def _steps_of_table(exc: BaseException, *, carried: bool) -> Iterator[str | None]:
     entry = TABLE.look_up(type(exc))
     if entry.is_open:
-        if any(probe(exc) is not None for probe in GENERIC_PROBES):
+        if generic(exc) is not None:
             yield None
             return
         # A type that a row names itself, such as ValueError, is not expected to have such an attribute.

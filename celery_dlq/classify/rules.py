@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
-from celery_dlq.classify.evidence import may_have, shown_name
+from celery_dlq.classify.evidence import shown_name
 from celery_dlq.classify.explicit import said, subject
 from celery_dlq.classify.general import NAME_RULE, General, Reading
 from celery_dlq.classify.guarded import begin
@@ -204,7 +204,7 @@ class Classifier:
         """The finding about one exception by itself; None if it is a wrapper or a group."""
         finding = said(link.exc) or (self._by_user(link.exc) if self.rules else None)
         if finding is None and entry.is_open:
-            finding = _by_carried(link.exc)
+            finding = known.carried(link.exc)
         if finding is not None:
             return _Ruling(finding, link)
         for match in entry.matches:
@@ -222,11 +222,8 @@ class Classifier:
         return None
 
     def _by_user(self, exc: BaseException) -> Finding | None:
-        for rule in self.rules:
-            finding = rule.ask(exc)
-            if finding is not None:
-                return finding
-        return None
+        found = (rule.ask(exc) for rule in self.rules)
+        return next((finding for finding in found if finding is not None), None)
 
     def _root_cause(self, link: Link) -> _Ruling | None:
         """The finding that makes a network error terminal: a cause that the next attempt will meet again.
@@ -279,16 +276,6 @@ def _row_finding(exc: BaseException) -> Finding | None:
     return None
 
 
-def _by_carried(exc: BaseException) -> Finding | None:
-    if not may_have(exc, known.CARRIED):
-        return None
-    for probe in known.GENERIC_PROBES:
-        finding = probe(exc)
-        if finding is not None:
-            return finding
-    return None
-
-
 def _undecided(line: Link, carried: Iterable[str] = ()) -> _Ruling:
     """The ruling without a rule. Its evidence is for the person who writes one."""
     no_rule = f"no rule for {shown_name(type(line.exc))}, nor for its causes"
@@ -312,15 +299,3 @@ def is_built_in(rule: str) -> bool:
 def decide(exc: BaseException) -> Decision:
     """The verdict of the built-in rules on ``exc``. Never raises, imports nothing, does no I/O."""
     return _BUILTIN_ONLY.decide(exc)
-
-
-__all__ = [
-    "DEFAULT_RULE",
-    "WITHOUT_A_RULE",
-    "Classifier",
-    "Decision",
-    "Rule",
-    "decide",
-    "is_built_in",
-    "rules_for",
-]

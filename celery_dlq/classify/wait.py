@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar, cast
 
 from celery_dlq.classify.evidence import Source, call, mapping_item, may_have, read, text_of
-from celery_dlq.classify.guarded import bounded, shape_of
+from celery_dlq.classify.guarded import bounded, own_values, shape_of
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ _TRAILER_LIMIT = 16_384
 
 # The values of a header that came twice are joined by a comma; the first one counts.
 _SECONDS = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(?:,\s*[0-9.]+\s*)*\Z")
+_ATTRIBUTE = re.compile(r"retry_?after(?:_?s|_?secs?|_?seconds|(_?ms))?\Z", re.IGNORECASE)
 # The common part of the three formats of RFC 9110, 5.6.7.
 _DATE = re.compile(r"\s*[A-Z][a-z]{2,8},? .{5,12}\d\d:\d\d:\d\d ")
 
@@ -55,16 +56,12 @@ def retry_after(exc: BaseException) -> Wait | None:
 
     Read in this order: the headers ``retry-after-ms`` and ``x-ms-retry-after-ms`` (Azure, OpenAI),
     ``Retry-After`` (RFC 9110, 10.2.3: seconds or an HTTP date), the headers of a used-up rate limit,
-    the trailers and details of gRPC, the attribute ``retry_after``. None if there is no such value, or
+    the trailers and details of gRPC, an attribute such as ``retry_after``. None if there is no such value, or
     no sensible one.
     """
-    if not may_have(exc, _CARRIED):
-        return None
-    for source in (_from_headers, _from_trailers, _from_details):
-        wait = source(exc)
-        if wait is not None:
-            return wait
-    return _from_value(read(exc, "retry_after"))
+    asked = [_from_headers, _from_trailers, _from_details] if may_have(exc, _CARRIED) else []
+    waits = (source(exc) for source in (*asked, _from_attributes))
+    return next((wait for wait in waits if wait is not None), None)
 
 
 def seconds_until(wait: Wait, now: datetime) -> float:
@@ -162,6 +159,17 @@ def _from_details(exc: BaseException) -> Wait | None:
             return _sensible(float(seconds + nanos / 1e9)) if abs(seconds) <= _LONGEST else None
         if issubclass(type(delay), timedelta):
             return _from_value(delay)
+    return None
+
+
+def _from_attributes(exc: BaseException) -> Wait | None:
+    """``retry_after``, also as ``retryAfter`` or with a unit, as in ``retry_after_s``."""
+    found = {"retry_after": read(exc, "retry_after"), **own_values(exc, _HEADER_LIMIT)}
+    for name, value in found.items():
+        match = _ATTRIBUTE.match(name)
+        wait = _from_value(value) if match else None
+        if match and wait is not None:
+            return wait / 1_000 if match[1] and not isinstance(wait, datetime) else wait
     return None
 
 

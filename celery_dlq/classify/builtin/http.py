@@ -45,14 +45,13 @@ def http_status(*sources: Source, passing: Collection[int] = ()) -> Probe:
             return None
         code, source = found
         evidence = f"status={code} from {source}"
-        if code in passing:
-            return Finding(Verdict.TRANSIENT, "http.status", evidence)
         if code in _TRANSIENT_WITH_RETRY_AFTER and retry_after(exc) is not None:
             return Finding(Verdict.TRANSIENT, "http.status", f"{evidence}, with Retry-After")
         if code == 403 and headers(exc).get("x-ratelimit-remaining") == "0":
             # GitHub's primary limit: docs.github.com, "Rate limits for the REST API".
             return Finding(Verdict.TRANSIENT, "http.status", f"{evidence}, rate limit used up")
-        return Finding(status_verdict(code), "http.status", evidence)
+        passes = code in passing or status_verdict(code) is Verdict.TRANSIENT
+        return transient_if(passes, "http.status", evidence)
 
     return probe
 
@@ -103,8 +102,7 @@ def word(
         for source in sources:
             found = text_of(read(exc, *source))
             if found in passing or found in lasting:
-                verdict = Verdict.TRANSIENT if found in passing else Verdict.TERMINAL
-                return Finding(verdict, rule, f"{'.'.join(source)}={found}")
+                return transient_if(found in passing, rule, f"{'.'.join(source)}={found}")
         return None
 
     return probe

@@ -6,7 +6,7 @@ import sys
 from itertools import chain
 from typing import Any, cast
 
-from celery_dlq.classify.builtin.http import http_status
+from celery_dlq.classify.builtin.http import http_status, in_turn
 from celery_dlq.classify.builtin.postgres import sqlstate_of
 from celery_dlq.classify.builtin.table_files import DOMAINS, rows_of
 from celery_dlq.classify.chain import wrapped
@@ -17,12 +17,13 @@ from celery_dlq.classify.evidence import (
     dotted_name,
     flag,
     mapping_item,
+    may_have,
     read,
     status,
     text_of,
 )
 from celery_dlq.classify.guarded import is_default, know
-from celery_dlq.classify.table import Finding, Match, Probe, Row, Table
+from celery_dlq.classify.table import Finding, Match, Row, Table
 from celery_dlq.model.states import Verdict
 
 
@@ -122,11 +123,16 @@ def answered(exc: BaseException) -> Finding | None:
     return None if is_default(exc, source) or (code == 500 and wrapped(exc)) else finding
 
 
-#: Asked about types that no row knows. An SQLSTATE comes first, because nothing else looks like one.
-GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, answered, denied)
+# An SQLSTATE comes first, because nothing else looks like one.
+_generic = in_turn(sqlstate_of, declared, answered, denied)
+# The attributes that it reads.
+_CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in _SOURCES)})
 
-#: The attributes that these probes read.
-CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in _SOURCES)})
+
+def carried(exc: BaseException) -> Finding | None:
+    """Asked about types that no row knows: an SQLSTATE, a flag, an HTTP status."""
+    return _generic(exc) if may_have(exc, _CARRIED) else None
+
 
 #: Rules whose terminal verdict holds although a network error was raised on top of it.
 ROOT_CAUSES = frozenset(

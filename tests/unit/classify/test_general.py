@@ -63,6 +63,12 @@ class Code(enum.IntEnum):
         ({"last_failure": TimeoutError()}, "os.network"),
         ({"retry_after": 30}, "retry.after"),
         ({"_status_code": 503}, "http.status"),
+        ({"C": "40001"}, "pg.sqlstate"),
+        ({"details": {"S": "ERROR", "C": "40P01"}}, "pg.sqlstate"),
+        ({"error_code": SimpleNamespace(http_error_code=503)}, "http.status"),
+        ({"error": SimpleNamespace(statusCode=429)}, "http.status"),
+        ({"response_info": SimpleNamespace(status_code=502)}, "http.status"),
+        ({"retry_after_s": 30}, "retry.after"),
     ],
 )
 def test_evidence_under_other_names(library, own, rule):
@@ -83,10 +89,34 @@ def test_evidence_under_other_names(library, own, rule):
         {"code": True},
         {"retry_after": 0},
         {"http_code": 400, "retry_after": 30},
+        {"C": "23505"},
+        {"error_code": SimpleNamespace(http_error_code=404)},
+        {"error": SimpleNamespace(code=503, status="timeout")},
+        {"retry_after_days": 30},
     ],
 )
 def test_other_evidence_is_terminal(library, own):
     assert judged(failed(library("ApiError"), "x", **own))[0] == "terminal"
+
+
+def test_the_first_argument_of_an_api_or_http_error_is_its_status(library):
+    for name in ("ApiError", "HTTPException", "BankAPIException"):
+        assert judged(library(name)(503, "busy")) == ("transient", "http.status")
+        assert judged(library(name)(404, "busy")) == ("terminal", "http.status")
+    own = type("ApiError", (Exception,), {"__module__": "shop.errors"})
+    assert judged(own(503, "busy")) == ("transient", "http.status")
+
+
+def test_another_first_argument_is_no_status(library):
+    api = library("ApiError")
+    for exc in (
+        api("503 orders failed"),
+        api(17, 503),
+        api(True),
+        library("OrderNotFound", api)(503),
+        library("OrderError")(503),
+    ):
+        assert judged(exc) == ("terminal", "default")
 
 
 def test_methods_and_properties_are_read(library):
@@ -182,7 +212,7 @@ def test_the_module_that_raised_decides_whose_code_it_is(library):
     def raised_by(name):
         def its(exc):
             with pytest.raises(type(exc)) as info:
-                exec("raise exc", {"__name__": name, "exc": exc})  # noqa: S102 - a frame of that module
+                exec("raise exc", {"__name__": name, "exc": exc})
             return info.value
 
         return its

@@ -150,6 +150,27 @@ def test_the_attribute(value, seconds):
     assert wait_s(Throttled(retry_after=value)) == seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("retry_after_s", 1500.0),
+        ("retry_after_seconds", 1500.0),
+        ("retryAfter", 1500.0),
+        ("retry_after_ms", 1.5),
+        ("retryAfterMs", 1.5),
+        ("retry_after_minutes", None),
+        ("retry_afterwards", None),
+    ],
+)
+def test_the_attribute_may_have_a_unit_in_its_name(name, seconds):
+    assert wait_s(Throttled(**{name: 1500})) == seconds
+
+
+def test_a_time_needs_no_unit():
+    moment = NOW + timedelta(seconds=7)
+    assert wait_s(Throttled(retry_after_ms=moment)) == 7.0
+
+
 def test_headers_come_before_the_attribute():
     assert wait_s(Throttled(headers={"Retry-After": "3"}, retry_after=30)) == 3.0
 
