@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.classify import WITHOUT_A_RULE
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import Verdict
 from celery_dlq.store.base import TypeCount
 from celery_dlq.view.records import as_record
 from celery_dlq.view.text import counted
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 _MOST = 100
 
 _SETTINGS = ("dlq_transient", "dlq_terminal")
+
+# The attributes that the condition "status" of a rule reads.
+_STATUS = "(?:status_code|http_status|response_code|status|code)"
 
 #: The caution that belongs to :func:`settings_of`.
 CAUTION = (
@@ -43,6 +49,23 @@ def setting_of(one: TypeCount) -> str:
     if len(parts) < 2 or not all(map(str.isidentifier, parts)) or not redrives_of(one):
         return ""
     return _SETTINGS[one.succeeded < one.failed]
+
+
+def change_of(decided: Explanation, exception_type: str) -> str:
+    """The setting that would change a verdict that no rule gave, as Python code; empty if a rule gave it."""
+    name = (decided.path.rpartition(" <- ")[2] or exception_type).removeprefix("builtins.")
+    is_a_name = all(map(str.isidentifier, name.replace(".<locals>.", ".").split(".")))
+    if decided.rule not in WITHOUT_A_RULE or not is_a_name:
+        return ""
+    to = Verdict.TERMINAL if decided.verdict is Verdict.TRANSIENT else Verdict.TRANSIENT
+    if "." in name:
+        return f'dlq_{to.value} = ["{name}"]'
+    # Classes of Python are the bases of others that rules know, so their name alone must not decide.
+    status = re.search(rf"\b{name} carries [^;]*?{_STATUS}=([3-5]\d\d)\b", decided.evidence)
+    condition = f"status={status[1]}" if status else 'matching=r"its message"'
+    if not status and name in ("Exception", "BaseException"):
+        condition = "when=is_passing"
+    return f'dlq_rules = [Rule("{name}", "{to.value}", {condition})]'
 
 
 def settings_of(types: Sequence[TypeCount]) -> str:

@@ -25,6 +25,7 @@ from celery_dlq.view.records import as_record
 from celery_dlq.view.text import first_line
 from celery_dlq.view.unknown import (
     CAUTION,
+    change_of,
     redrives_of,
     settings_of,
     unknown_record,
@@ -162,7 +163,10 @@ def unknown_parts(types: Sequence[TypeCount]) -> Iterator[Part]:
         yield Block("Settings that would, by the redrives so far", settings)
         yield CAUTION
     else:
-        yield "Name each one in dlq_transient or in dlq_terminal. None of their redrives has ended yet."
+        yield (
+            "Name each class of a library in dlq_transient or in dlq_terminal. For a class of Python, such "
+            "as Exception, write a Rule with a condition. None of their redrives has ended yet."
+        )
 
 
 def _is_file(name: str) -> bool:
@@ -192,6 +196,7 @@ def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
         ("Exception", letter.exception_type),
         ("Verdict", letter.verdict.value),
         *_why(letter.explanation),
+        ("To change it", change_of(letter.explanation, letter.exception_type)),
     ]
     attempts = table_of(_ATTEMPTS, letter.attempts, "Each attempt")
     parts: list[Part] = [Facts("Decided when it died", facts), attempts]

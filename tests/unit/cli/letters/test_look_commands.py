@@ -345,6 +345,64 @@ def test_explain_a_letter(run, read, store):
     assert "By today's rules" in out
 
 
+@pytest.mark.parametrize(
+    ("exception_type", "evidence", "setting"),
+    [
+        ("bank.Busy", "bank.Busy carries code=17", 'dlq_transient = ["bank.Busy"]'),
+        ("f.<locals>.Busy", "no rule", 'dlq_transient = ["f.<locals>.Busy"]'),
+        (
+            "RuntimeError",
+            "no rule; RuntimeError carries name=x, status=503",
+            'dlq_rules = [Rule("RuntimeError", "transient", status=503)]',
+        ),
+        (
+            "RuntimeError",
+            "no rule; bank.Busy carries status=503",
+            'dlq_rules = [Rule("RuntimeError", "transient", matching=r"its message")]',
+        ),
+        (
+            "Exception",
+            "Exception carries code=429",
+            'dlq_rules = [Rule("Exception", "transient", status=429)]',
+        ),
+        ("Exception", "no rule", 'dlq_rules = [Rule("Exception", "transient", when=is_passing)]'),
+    ],
+)
+def test_explain_a_letter_that_no_rule_decided_says_how_to_change_it(
+    run, store, exception_type, evidence, setting
+):
+    decided = Explanation(
+        verdict=Verdict.TERMINAL, rule="default", evidence=evidence, path=exception_type
+    )
+    store.letters.save([letter("0d3f", explanation=decided, exception_type=exception_type)])
+    [line] = [line for line in run("explain", "0d3f").stdout.splitlines() if "To change it" in line]
+    assert line.split("To change it")[1].strip() == setting
+    values = {"Rule": Rule, "is_passing": bool}
+    exec(setting, values)  # it is valid, and a rule accepts it
+    assert values.keys() & {"dlq_transient", "dlq_rules"}
+
+
+def test_explain_a_letter_that_a_name_decided_names_the_class_of_that_name(run, store):
+    decided = Explanation(
+        verdict=Verdict.TRANSIENT, rule="class.name", evidence="x", path="Exception <- bank.Timeout"
+    )
+    store.letters.save([letter("0d3f", explanation=decided, exception_type="Exception")])
+    assert 'dlq_terminal = ["bank.Timeout"]' in run("explain", "0d3f").stdout
+
+
+@pytest.mark.parametrize(
+    ("rule", "exception_type"), [("http.status", "bank.Busy"), ("default", 'x"], "bank.Busy')]
+)
+def test_explain_proposes_nothing_if_a_rule_decided_or_the_type_is_not_a_name(
+    run, store, rule, exception_type
+):
+    decided = Explanation(verdict=Verdict.TERMINAL, rule=rule, evidence="x", path=exception_type)
+    store.letters.save([letter("0d3f", explanation=decided, exception_type=exception_type)])
+    out = run("explain", "0d3f").stdout
+    assert exception_type in out
+    assert "To change it" not in out
+
+
 def test_explain_a_letter_shows_the_rule_of_each_attempt(run, read, store):
     runs = attempt(1, rule="os.network", evidence="type=OSError"), attempt(2, minutes=1)
     store.letters.save([letter("0d3f", *runs)])
