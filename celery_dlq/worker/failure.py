@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from billiard.common import terminate_handler_fired
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 
@@ -25,7 +24,7 @@ from celery_dlq.model.letter import (
 )
 from celery_dlq.model.states import Reason
 from celery_dlq.redact import TRACEBACK_LIMIT, clip, clip_middle, safe_message, safe_text
-from celery_dlq.worker.celery_quirks.pools import is_of_green_pool
+from celery_dlq.worker.celery_quirks.pools import is_of_green_pool, is_terminated
 
 #: Attempts kept in the retry header: the first one, because it opens the retry window, and the latest ones.
 ATTEMPT_LIMIT = 20
@@ -139,8 +138,4 @@ def aborted(exc: BaseException) -> TaskAborted:
 def is_shutdown(exc: BaseException) -> bool:
     """Whether ``exc`` does not come from the task, but from outside, because its process, its greenlet or (in
     the solo pool) its worker is being ended."""
-    return (
-        terminate_handler_fired()
-        or is_a(exc, (WorkerShutdown, WorkerTerminate))
-        or is_of_green_pool(exc)
-    )
+    return is_terminated() or is_a(exc, (WorkerShutdown, WorkerTerminate)) or is_of_green_pool(exc)

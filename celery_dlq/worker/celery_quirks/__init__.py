@@ -16,6 +16,8 @@ pools.free_slots_in_turn   kombu 5.5 to 5.7, prefork none                       
                                                                                   its waiters in a loop
 pools.GreenShutdown        Celery 5.5 to 5.7, gevent celery/celery#6111, open     signal handlers no longer
                                                                                   run in gevent's hub
+pools.is_terminated        billiard 4.2 to 4.3.0     celery/billiard#464          Celery 5.7 is the oldest
+                                                                                  version that is supported
 pools.keep_jobs            Celery 5.5 to 5.7,        celery/celery#10151          ``AsynPool.flush``
                            prefork                                                forgets no jobs of living
                                                                                   processes, and writes

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from traceback import walk_stack
 from typing import Any
 
+from billiard import common
 from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -162,6 +163,21 @@ def _is_kept(pool: Any, job: Any) -> bool:
     # If the process ends without beginning the job, no other one gets it: its message is delivered again.
     job._accepted = True
     return True
+
+
+def is_terminated(billiard: Any = common) -> bool:
+    """Whether a signal is ending this process of prefork, so that a ``SystemExit`` is not the task's own.
+
+    Billiard has ``terminate_handler_fired`` since 4.3.1. Celery 5.5 and 5.6 run with billiard 4.2, too, which
+    has only the flag that this function returns (billiard 4.2.1 to 4.3.2, common.py, ``_shutdown_cleanup``).
+
+    It can be deleted when all supported versions of Celery require billiard 4.3.1.
+    ``tests/unit/worker/celery_quirks/test_terminated.py`` fails without it.
+
+    :param billiard: the module ``billiard.common``.
+    """
+    has_fired = getattr(billiard, "terminate_handler_fired", None)
+    return bool(has_fired() if has_fired else billiard._should_have_exited[0])
 
 
 def is_green(pool: Any) -> bool:
