@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
-from celery_dlq.cli.doctor.broker import no_remote_control
+from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import page
 from celery_dlq.known import near_names, unknown_name, unknown_task
@@ -32,9 +32,6 @@ _FROM_ELSEWHERE = frozenset({Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGES
 
 #: Open circuits that are listed.
 _NAMED_CIRCUITS = 10
-
-#: Seconds to wait for the answers of workers.
-_ANSWERS_S = 2.0
 
 
 def check_settings(session: Session) -> Findings:
@@ -286,16 +283,14 @@ def _of_unknown_tasks(session: Session, handlers: Mapping[str, Handler]) -> Iter
 
 def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:
     """The handlers that no worker can call, each with the next step."""
-    control = session.cli.app.control.inspect(timeout=_ANSWERS_S)
-    queues: dict[str, Any] = control.active_queues() or {}
-    consumers: dict[str, list[str]] = defaultdict(list)
-    for node, consumed in queues.items():
-        for queue in consumed or ():
-            consumers[queue["name"]].append(node)
-    statistics: dict[str, Any] = control.stats() or {} if queues else {}
+    app = session.cli.app
+    consumers = _consumers(app)
+    statistics = (
+        answers_of_workers(app, lambda control: control.stats()).by_node if consumers else {}
+    )
     for handler in handlers.values():
         queue = handler.queue or session.queue.settings.handler_queue
-        nodes = consumers[queue]
+        nodes = consumers.get(queue)
         if not nodes:
             yield f"{handler.name}: no worker consumes its queue {queue}; start one with -Q {queue}"
             continue
@@ -309,3 +304,14 @@ def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterat
                 f"{handler.name}: {named(without)} consumes its queue, but has not imported it; import its "
                 "module where the workers load it, such as in the setting imports, and restart them"
             )
+
+
+def _consumers(app: Any) -> Mapping[str, list[str]]:
+    """The nodes of the workers that answer, by the queues that they read."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node, queues in answers_of_workers(
+        app, lambda control: control.active_queues()
+    ).by_node.items():
+        for queue in queues or ():
+            found[queue["name"]].append(node)
+    return found

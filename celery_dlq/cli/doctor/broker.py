@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from kombu.exceptions import KombuError
 
 from celery_dlq.addresses import broker_of, reach
 from celery_dlq.cli.doctor import (
@@ -42,7 +44,7 @@ from celery_dlq.worker.uncaptured import dlq_tasks
 _UNANSWERED = {"pgmq": "pgmq", "sqs": "Amazon SQS"}
 
 #: Seconds to wait for the answers of workers.
-_ANSWERS_S = 1.0
+_ANSWERS_S = 2.0
 
 _NOT_EXCLUSIVE = (
     "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, but the installed Celery "
@@ -126,7 +128,12 @@ def check_stalled(session: Session) -> Findings:
     if unanswered:
         yield ok(f"{unanswered}; a stalled worker says so in its log, to hooks and in its metrics")
         return
-    answers = _statistics(session.cli.app)
+    answers, unread = answers_of_workers(session.cli.app, lambda control: control.stats())
+    if unread:
+        yield warning(
+            f"{unread}, so from a worker of another app; give it another database or virtual host of the "
+            "broker, or another control_exchange"
+        )
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():
         if stall:
@@ -142,21 +149,33 @@ def check_stalled(session: Session) -> Findings:
         yield ok(f"{counted(len(stalls), 'worker')}, none stalled")
 
 
-def _statistics(app: Any) -> Mapping[str, Any]:
-    """The statistics of each worker that answers."""
-    return answers_of_workers(app, lambda control: control.stats(), _ANSWERS_S)
+class Answers(NamedTuple):
+    """The answers of workers."""
+
+    #: By node; empty if none answers.
+    by_node: Mapping[str, Any]
+    #: How many answers cannot be read, and why; empty if all can.
+    unread: str
 
 
-def answers_of_workers(
-    app: Any, ask: Callable[[Any], Mapping[str, Any] | None], patience_s: float
-) -> Mapping[str, Any]:
-    """The answers of the workers, by node, to a question of Celery's ``inspect``; empty if none answers.
-
-    :param patience_s: seconds to wait for them.
-    """
+def answers_of_workers(app: Any, ask: Callable[[Any], Mapping[str, Any] | None]) -> Answers:
+    """The answers of the workers to a question of Celery's ``inspect``."""
+    refused: list[str] = []
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         reach(connection, BROKER_TIMEOUT_S)
-        return ask(app.control.inspect(timeout=patience_s, connection=connection)) or {}
+        drain_events = connection.drain_events
+
+        def drain(**options: Any) -> None:
+            # Celery stops at the first answer that it cannot read, and drops the others.
+            try:
+                drain_events(**options)
+            except KombuError as error:
+                refused.append(said(error))
+
+        connection.drain_events = drain
+        found = ask(app.control.inspect(timeout=_ANSWERS_S, connection=connection)) or {}
+    why = f"{counted(len(refused), 'answer')} cannot be read ({named({*refused})})"
+    return Answers(found, why if refused else "")
 
 
 def check_ingest(session: Session) -> Findings:

@@ -31,9 +31,6 @@ from celery_dlq.redrive.queues import InRedis, open_presence
 from celery_dlq.spool import decode
 from celery_dlq.view import times
 
-#: Seconds to wait for the answers of workers.
-_ANSWERS_S = 2.0
-
 
 class Place(str, Enum):
     """Where a message is. If several sources know it, the first of these is the answer."""
@@ -181,7 +178,7 @@ def _workers(session: Session, task_id: str) -> Answer:
     app = session.cli.app
     if unanswered := no_remote_control(app):
         return Answer("workers", None, unanswered)
-    answers = answers_of_workers(app, lambda control: control.query_task(task_id), _ANSWERS_S)
+    answers, unread = answers_of_workers(app, lambda control: control.query_task(task_id))
     for node, held in sorted(answers.items()):
         if task_id in held:
             state, info = held[task_id]
@@ -191,9 +188,8 @@ def _workers(session: Session, task_id: str) -> Answer:
             return Answer(
                 "workers", place, f"{node} has it{since}, process {info.get('worker_pid')}"
             )
-    if not answers:
-        return Answer("workers", None, "no worker answered")
-    return Answer("workers", None, f"none of the {len(answers)} that answered has it")
+    none = f"none of the {len(answers)} that answered has it" if answers else "no worker answered"
+    return Answer("workers", None, "; ".join(filter(None, (none, unread))))
 
 
 def _moment(timestamp: float) -> datetime:

@@ -13,8 +13,7 @@ from support.factories import T0, attempt, envelope, letter
 from celery_dlq.api import groups
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli import completion, dlq, selection
-from celery_dlq.cli.doctor import app as doctor_of_the_app
-from celery_dlq.cli.doctor import broker, where
+from celery_dlq.cli.doctor import broker
 from celery_dlq.cli.letters import inspect
 from celery_dlq.cli.screens import progress, render
 from celery_dlq.model.operation import Counts, OperationState, Orders
@@ -93,9 +92,8 @@ def time_enough(monkeypatch):
     """Each command has the time that it needs. None pauses, or waits for workers, which do not run here."""
     for module, name in PATIENCE:
         monkeypatch.setattr(module, name, 60.0)
-    for module in (broker, doctor_of_the_app, where):
-        # With 0 seconds, Celery would wait for its default.
-        monkeypatch.setattr(module, "_ANSWERS_S", 0.01)
+    # With 0 seconds, Celery would wait for its default.
+    monkeypatch.setattr(broker, "_ANSWERS_S", 0.01)
     monkeypatch.setattr(expiring, "SHARE", 1.0)
 
 

@@ -3,8 +3,11 @@
 import pytest
 from celery.app.control import Inspect
 from celery.bin.base import CLIContext
+from kombu import Connection, Producer
+from kombu.exceptions import ContentDisallowed
+from kombu.pidbox import Mailbox
 
-from celery_dlq.cli.doctor.broker import check_stalled
+from celery_dlq.cli.doctor.broker import answers_of_workers, check_stalled
 from celery_dlq.cli.session import Session
 
 STALL = {"since": "2026-11-25T12:00:00+00:00", "queues": ["shop", "mail"], "messages": 3}
@@ -81,3 +84,38 @@ def test_a_worker_that_keeps_messages_is_a_warning(found, answers):
         "w@host has kept 3 messages since 2026-11-25T12:00:00+00:00, although it has free slots and they "
         "could run; restart it"
     )
+
+
+@pytest.mark.parametrize("answers", [("pickle", "json"), ("json", "pickle")])
+def test_an_answer_that_cannot_be_read_is_named_and_the_others_count(app, answers, monkeypatch):
+    def answer(mailbox, *_question, channel, **_options):
+        queue = mailbox.reply_queue
+        for serializer in answers:
+            Producer(channel).publish(
+                {serializer: "here"}, serializer=serializer, exchange=queue.exchange,
+                routing_key=queue.routing_key, declare=[queue],
+            )  # fmt: skip
+
+    monkeypatch.setattr(Mailbox, "_publish", answer)
+    app.conf.broker_url = "memory://"
+    by_node, unread = answers_of_workers(app, lambda control: control.ping())
+    assert by_node == {"json": "here"}
+    assert unread.startswith("1 answer cannot be read (ContentDisallowed: Refusing to deserialize")
+    assert "pickle" in unread
+
+
+def test_a_neighbour_whose_answer_cannot_be_read_is_a_warning(found, answers, monkeypatch):
+    monkeypatch.setattr(
+        Inspect, "stats", lambda one: one.connection.drain_events() or {"w@host": {"dlq": {}}}
+    )
+    monkeypatch.setattr(Connection, "drain_events", refuse)
+    (level, text), well = found()
+    assert (level, well) == ("warning", ("ok", "1 worker, none stalled"))
+    assert text == (
+        "1 answer cannot be read (ContentDisallowed: pickle), so from a worker of another app; give it "
+        "another database or virtual host of the broker, or another control_exchange"
+    )
+
+
+def refuse(_connection):
+    raise ContentDisallowed("pickle")
