@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 from kombu import serialization
+from kombu.exceptions import SerializerNotInstalled
 from kombu.utils.json import dumps
 
 from celery_dlq.codec import quick_json
@@ -81,8 +82,13 @@ def read_payload(
     except BodyTooLarge:
         raise
     except Exception as error:
+        step = ""
+        if isinstance(error, SerializerNotInstalled):
+            step = "accept its content type, or "
+        elif isinstance(error.__context__, (AttributeError, ImportError)):
+            step = "bring back what its pickle names, or "
         raise PayloadError(
-            f"its body cannot be decoded: {_first_line(error)}; accept its content type, or discard it"
+            f"its body cannot be decoded: {_first_line(error)}; {step}discard it"
         ) from error
     return _as_first_protocol(body) if isinstance(body, dict) else _as_second_protocol(body)
 

@@ -202,8 +202,28 @@ class TestPayload:
             content_encoding="binary",
         )
         assert "ContentDisallowed" in why(envelope=pickled)
+        assert why(envelope=pickled).endswith("; accept its content type, or discard it")
         app.conf.accept_content = ["json", "pickle"]
         assert why(envelope=pickled) is None
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            (b"cshop.money\nEuro\n.", "No module named 'shop.money'"),
+            (b"ccollections\nEuro\n.", "Can't get attribute 'Euro' on <module 'collections'"),
+        ],
+    )
+    def test_a_pickled_class_that_is_gone_is_named(self, app, why, body, words):
+        app.conf.accept_content = ["json", "pickle"]
+        said = why(
+            envelope=envelope(
+                body=body,
+                content_type="application/x-python-serialize",
+                content_encoding="binary",
+            )
+        )
+        assert words in said
+        assert said.endswith("; bring back what its pickle names, or discard it")
 
     def test_a_body_that_is_too_large_is_sent_unread(self, app):
         assert Checks(app, Orders()).why_not(bomb(READ_LIMIT), NOW) is None
