@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from celery_dlq.api.isolation import isolated
 from celery_dlq.classify import Decision
-from celery_dlq.known import ends_with
+from celery_dlq.known import ends_with, unknown_task
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
@@ -97,7 +98,7 @@ class DeadLetters:
         """The dead letters, of ``task`` or of all tasks, the oldest first; waits for the messages first."""
         __tracebackhide__ = True
         self.wait()
-        return self._find(Filter(task=_name(task), states=_DEAD))
+        return self._find(Filter(task=self._task(task), states=_DEAD))
 
     def assert_dead(
         self,
@@ -116,7 +117,9 @@ class DeadLetters:
         if count < 1:
             raise ValueError("to say that none died, write: assert not dlq.letters(task)")
         self.wait()
-        wanted = Filter(task=_name(task), reason=reason, exception=_name(exception), states=_DEAD)
+        wanted = Filter(
+            task=self._task(task), reason=reason, exception=_name(exception), states=_DEAD
+        )
         found = self._find(wanted)
         if len(found) != count:
             words = {name: value for name, value in wanted.to_dict().items() if name != "states"}
@@ -128,7 +131,7 @@ class DeadLetters:
         """Assert that the messages of ``task`` were retried: together this often, or at least once."""
         __tracebackhide__ = True
         self.wait()
-        name = _name(task) or ""
+        name = self._task(task) or ""
         found = sum(sent.retries for sent in self._messages if ends_with(sent.task, name))
         if found != times if times is not None else not found:
             self._fail(f"{'some' if times is None else times} retries of {name}", found)
@@ -156,6 +159,17 @@ class DeadLetters:
             letter = self.queue.store.letters.get(sent.id) if sent.may_run else None
             if sent.may_run and (letter is None or letter.state is State.PARKED):
                 yield _line(letter) if letter else sent
+
+    def _task(self, task: Any) -> str | None:
+        """The name of ``task``.
+
+        :raises ValueError: the app has no such task, and no message and no letter is of one.
+        """
+        name, letters = _name(task), self._find(Filter(states=frozenset(State)))
+        known = {*filter(is_of_user, self.queue.app.tasks), *(one.task for one in letters)}
+        if unknown := unknown_task(name, known | {sent.task for sent in self._messages}):
+            raise ValueError(unknown)
+        return name
 
     def _find(self, wanted: Filter) -> list[DeadLetter]:
         """The whole letters, the oldest first."""

@@ -151,6 +151,11 @@ def test_a_failed_assertion_says_what_is_there(app: Celery, dlq: DeadLetters) ->
         dlq.assert_dead("mail")
     with pytest.raises(ValueError, match=r"assert not dlq\.letters\(task\)"):
         dlq.assert_dead("charge", count=0)
+    for check in (dlq.assert_dead, dlq.assert_retried, dlq.letters):
+        with pytest.raises(
+            ValueError, match=r"'chrage' is not a task of this app; did you mean 'shop.charge'"
+        ):
+            check("chrage")
 
 
 def test_verdicts_by_the_rules_of_the_app_and_of_a_task(app: Celery, dlq: DeadLetters) -> None:
