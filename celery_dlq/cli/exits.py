@@ -25,6 +25,8 @@ USAGE = 2
 STORE = 3
 #: Partial success: letters were skipped, failed again, or left alone.
 PARTLY = 4
+#: No worker answers, or begins what was left to one. The letters and the operation are kept.
+NO_WORKER = 5
 #: Interrupted by Ctrl-C. Changes made before it are kept.
 INTERRUPTED = 130
 

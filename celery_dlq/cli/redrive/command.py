@@ -171,7 +171,7 @@ def redrive(
         letters = counted(left.counts.planned, "dead letter")
         tell_left(session, left, f"A worker will send operation {left.id} with {letters}")
         leave(PARTLY if others else DONE)
-    with in_foreground(session) as foreground:
+    with in_foreground(session, orders.pacing.rate) as foreground:
         operation = session.queue.redrive(
             wanted, who=operator(), orders=orders, plan=plan,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,

@@ -118,7 +118,7 @@ def resume(session: Session, operation_id: str, detach: bool, why: str) -> None:
         left = session.queue.resume(operation.id, who=who, why=why, detach=True)
         tell_left(session, left, f"A worker will run operation {left.id}")
         return
-    with in_foreground(session) as foreground:
+    with in_foreground(session, operation.orders.pacing.rate) as foreground:
         done = session.queue.resume(
             operation.id, who=who, why=why,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app, leave
+from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, NO_WORKER, PARTLY, for_app, leave
 from celery_dlq.cli.screens.operation import eta_text, next_step
 from celery_dlq.cli.screens.progress import (
     OnStep,
@@ -46,6 +46,9 @@ _ONE_S = 10.0
 #: Seconds after which a worker should have answered. An idle one begins an operation within five.
 _ANSWER_S = 10.0
 
+#: Seconds without a worker after which a redrive no longer waits for outcomes.
+_GIVE_UP_S = 60.0
+
 #: Seconds for which a thread may continue while another one waits. Python's default is ten times as long.
 #: While one thread encodes a batch, the one that claims needs a turn after every answer of the database.
 TURN_S = 0.0005
@@ -61,15 +64,16 @@ class Foreground:
     """An operation that runs in this process.
 
     :param show: shows its progress.
-    :param should_stop: says whether Ctrl-C was pressed.
+    :param is_interrupted: says whether Ctrl-C was pressed.
+    :param ordered: messages per second that the orders allow; None for any number.
     """
 
     def __init__(
-        self, session: Session, show: OnStep, should_stop: Callable[[], bool], monotonic: Clock
-    ) -> None:
-        self._show = show
-        self.should_stop = should_stop
-        self._speed, self._watch = Speed(monotonic), _Watch(session, monotonic)
+        self, session: Session, show: OnStep, is_interrupted: Callable[[], bool],
+        monotonic: Clock, ordered: float | None,
+    ) -> None:  # fmt: skip
+        self._show, self._ordered = show, ordered
+        self._speed, self.watch = Speed(monotonic), _Watch(session, is_interrupted, monotonic)
         #: The latest progress; None before the first.
         self.reached: Progress | None = None
 
@@ -77,20 +81,26 @@ class Foreground:
         """Show how far the operation has come."""
         self.reached = progress
         self._speed.note(progress.counts.out)
-        self._show(_step(progress, self._speed))
-        self._watch.note(progress.counts)
+        self._show(_step(progress, self._speed, self._ordered))
+        self.watch.note(progress.counts)
+
+    def should_stop(self) -> bool:
+        """Whether Ctrl-C was pressed, or no worker has answered for a minute."""
+        return bool(self.watch.why_stop())
 
 
 @contextlib.contextmanager
-def in_foreground(session: Session, *, monotonic: Clock = time.monotonic) -> Iterator[Foreground]:
+def in_foreground(
+    session: Session, ordered: float | None = None, *, monotonic: Clock = time.monotonic
+) -> Iterator[Foreground]:
     """Show the progress of an operation that the block runs. The first Ctrl-C pauses it after the current
     batch, the second one at once."""
     with (
         redrive_tuning(),
         shown_progress(session.cli, "Redriving") as show,
-        stopping_on_interrupt() as should_stop,
+        stopping_on_interrupt() as is_interrupted,
     ):
-        foreground = Foreground(session, show, should_stop, monotonic)
+        foreground = Foreground(session, show, is_interrupted, monotonic, ordered)
         try:
             yield foreground
         except (CeleryDLQError, KeyboardInterrupt):
@@ -114,8 +124,8 @@ def finish(
     :param left_alone: whether letters that the command names were left alone.
     :param promised: how many letters the plan said would be sent.
     """
-    if foreground.should_stop() and operation.state not in ENDED:
-        _end_interrupted(session, operation)
+    if operation.state not in ENDED:
+        foreground.watch.end_early(operation)
     patience_s = wait_s or (_ONE_S if _is_one(session, operation) else 0.0)
     if patience_s:
         operation = await_outcomes(session, operation, patience_s)
@@ -193,16 +203,10 @@ def redrive_tuning() -> Iterator[None]:
         gc.set_threshold(youngest, older, oldest)
 
 
-def _end_interrupted(session: Session, operation: Operation) -> NoReturn:
-    session.error("Interrupted.")
-    _tell_unfinished(session, operation)
-    leave(INTERRUPTED)
-
-
-def _step(progress: Progress, speed: Speed) -> Step:
+def _step(progress: Progress, speed: Speed, ordered: float | None) -> Step:
     counts = progress.counts
     outcomes = f"{counts.succeeded:,} succeeded, {counts.failed:,} failed again"
-    pace = rate(speed.per_second)
+    pace = rate(speed.per_second) + (f" of {rate(ordered)} ordered" if ordered else "")
     left = eta_text(speed.left_s(counts.left))
     said = [f"{counts.out:,} sent", outcomes, f"{counts.skipped:,} skipped", pace, left]
     return Step(
@@ -242,39 +246,60 @@ def await_outcomes(
     monotonic: Clock = time.monotonic,
 ) -> Operation:
     """Wait until every sent message has an outcome, for at most ``seconds``; Ctrl-C ends the command."""
-    deadline, watch = monotonic() + seconds, _Watch(session, monotonic)
-    with shown_progress(session.cli, "Waiting") as show, stopping_on_interrupt() as should_stop:
-        while operation.counts.sent and monotonic() < deadline and not should_stop():
+    deadline = monotonic() + seconds
+    with shown_progress(session.cli, "Waiting") as show, stopping_on_interrupt() as is_interrupted:
+        watch = _Watch(session, is_interrupted, monotonic)
+        while operation.counts.sent and monotonic() < deadline and not watch.why_stop():
             sleep(_LOOK_S)
             operation = session.store.operations.get(operation.id) or operation
             counts, text = operation.counts, outcome_text(operation.counts)
             show(Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text))
             watch.note(counts)
-        stopped = should_stop()
-    if stopped:
-        _end_interrupted(session, operation)
+        watch.end_early(operation)
     return operation
 
 
 class _Watch:
-    """Says once that no worker is there, while messages that were sent have no outcomes."""
+    """Says that no worker is there, while messages that were sent have no outcomes; and when to stop."""
 
-    def __init__(self, session: Session, monotonic: Clock) -> None:
-        self._session, self._monotonic = session, monotonic
-        self._look_at = monotonic() + _ANSWER_S
+    def __init__(
+        self, session: Session, is_interrupted: Callable[[], bool], monotonic: Clock
+    ) -> None:
+        self._session, self._is_interrupted = session, is_interrupted
+        self._monotonic, self._look_at = monotonic, monotonic() + _ANSWER_S
+        self._missing_since = math.inf
 
     def note(self, counts: Counts) -> None:
         """Note the counts as they are now."""
         if counts.sent and self._monotonic() >= self._look_at:
             with contextlib.suppress(StoreError):  # the redrive itself reports it
-                why = self._session.why_no_worker()
-                self._look_at = math.inf if why else self._monotonic() + _ANSWER_S
-                if why:
+                why, self._look_at = self._session.why_no_worker(), self._monotonic() + _ANSWER_S
+                if why and self._missing_since == math.inf:
+                    self._missing_since = self._monotonic()
                     self._session.error(f"Still waiting: {why}.")
+                elif not why:
+                    self._missing_since = math.inf
+
+    def why_stop(self) -> tuple[str, int] | None:
+        """The reason to stop, and the exit status for it, if there is one."""
+        if self._is_interrupted():
+            return "Interrupted.", INTERRUPTED
+        if self._monotonic() - self._missing_since >= _GIVE_UP_S:
+            return f"No worker has answered for {_GIVE_UP_S:g} s.", NO_WORKER
+        return None
+
+    def end_early(self, operation: Operation) -> None:
+        """End the command, if there is a reason to stop."""
+        if stop := self.why_stop():
+            why, status = stop
+            self._session.error(why)
+            _tell_unfinished(self._session, operation)
+            leave(status)
 
 
 def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = time.sleep) -> None:
-    """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
+    """Say that the operation ``left`` was left to a worker; and if none begins it soon, say what that needs,
+    and end the command."""
     session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
     for _ in range(int(_ANSWER_S / _LOOK_S)):
         if left.state not in (OperationState.PLANNED, OperationState.RUNNING):
@@ -287,3 +312,4 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
         "the workers on this broker are busy with another one, do not have its tasks, or run another app"
     )
     session.error(f"Operation {left.id} has not begun: {why}.")
+    leave(NO_WORKER)

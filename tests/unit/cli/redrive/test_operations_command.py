@@ -146,7 +146,7 @@ def no_patience(monkeypatch):
 @pytest.mark.usefixtures("no_patience")
 def test_resume_by_a_worker(run, store, two):
     result = run("operations", "resume", "3fa9", "--detach")
-    assert result.exit_code == 0
+    assert result.exit_code == 5
     assert "A worker will run operation 3fa91111aaaa." in result.stdout
     assert states(store)["3fa91111aaaa"] == "running"
 

@@ -269,7 +269,7 @@ def test_a_detached_redrive_is_left_to_a_worker(run, orders, fake, operation, mo
     monkeypatch.setattr(running, "_ANSWER_S", 0)
     fake.answer = operation(state=OperationState.PLANNED, detached=True)
     result = run("redrive", "--all", "--yes", "--detach")
-    assert result.exit_code == 0
+    assert result.exit_code == 5
     assert fake.asked[0][1]["detach"]
     assert result.stdout.endswith(
         "A worker will send operation 3fa91111aaaa with 3 dead letters. "

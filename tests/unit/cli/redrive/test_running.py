@@ -8,7 +8,7 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dlq.cli import dlq
-from celery_dlq.cli.redrive.running import await_outcomes, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import await_outcomes, finish, in_foreground, tell_left
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState
 from celery_dlq.redrive.plan import Progress
@@ -32,6 +32,15 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def status_of(act):
+    """The exit status with which ``act`` ends the command; None if it does not."""
+    with click.Context(dlq):
+        try:
+            act()
+        except click.exceptions.Exit as end:
+            return end.exit_code
 
 
 @pytest.fixture
@@ -88,6 +97,72 @@ def test_a_wait_for_a_worker_that_is_slow_says_nothing(outcomes, worker):
     assert "Still waiting" not in shown
 
 
+@pytest.fixture
+def unanswered(session, operation, monkeypatch):
+    """Waits up to ten minutes for ten outcomes, of which none comes; returns the exit status, the seconds
+    that it took, and what is said."""
+
+    def unanswered(at_each_look=lambda _now: None):
+        def look(_store, _id):
+            at_each_look(clock.now)
+            return sent
+
+        sent, clock = operation(planned=10, sent=10), Clock()
+        monkeypatch.setattr(Operations, "get", look)
+        with CliRunner().isolation() as (_stdout, stderr, _both):
+            status = status_of(
+                lambda: await_outcomes(session, sent, 600, sleep=clock.sleep, monotonic=clock)
+            )
+            return status, clock.now, stderr.getvalue().decode()
+
+    return unanswered
+
+
+def test_a_wait_ends_when_no_worker_answers_for_a_minute(unanswered):
+    status, took, said = unanswered()
+    assert (status, took) == (5, 70.0)
+    assert "No worker has answered for 60 s.\nSent 10 of 10 dead letters" in said
+    assert said.splitlines()[-1].startswith("Next: ")
+
+
+def test_a_worker_that_comes_in_time_lets_it_wait_on(unanswered, store, queue):
+    def start(now):
+        if now == 65:
+            store.leases.take(upkeep_lease(queue.hold.place), holder="w", seconds=1_000_000)
+
+    status, took, said = unanswered(start)
+    assert (status, took) == (None, 600.0)
+    assert said.count("Still waiting") == 1
+
+
+def test_a_redrive_stops_when_no_worker_answers_for_a_minute(session, operation):
+    running, clock = operation(state=OperationState.PAUSED, planned=9, sent=1), Clock()
+
+    with CliRunner().isolation() as (_stdout, stderr, _both):
+        with in_foreground(session, monotonic=clock) as foreground:
+            while not foreground.should_stop():
+                foreground.on_progress(
+                    Progress(operation=running.id, counts=running.counts, waits_for="the canary")
+                )
+                clock.sleep(1)
+        assert clock.now == 70
+        assert status_of(lambda: finish(session, running, foreground)) == 5
+        said = stderr.getvalue().decode()
+    assert "No worker has answered for 60 s." in said
+    assert "Next: to continue: celery dlq operations resume 3fa91111aaaa" in said
+
+
+def test_the_ordered_rate_is_shown_beside_the_measured_one(session, operation):
+    clock = Clock()
+    with CliRunner().isolation() as (_stdout, stderr, _both):
+        with in_foreground(session, 50.0, monotonic=clock) as foreground:
+            for succeeded in (0, 60):
+                one = operation(planned=100, succeeded=succeeded)
+                foreground.on_progress(Progress(operation=one.id, counts=one.counts))
+                clock.sleep(2)
+        assert "0 skipped, 30/s of 50/s ordered, " in stderr.getvalue().decode()
+
+
 def test_a_canary_without_a_worker_says_once_what_is_missing(session, operation):
     one, clock = operation(planned=9, sent=1), Clock()
 
@@ -116,29 +191,36 @@ def left(session, operation, monkeypatch):
             return operation(state=OperationState.RUNNING, **changes)
 
         monkeypatch.setattr(Operations, "get", look)
-        with CliRunner().isolation() as (stdout, stderr, _both), click.Context(dlq):
-            tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
+        with CliRunner().isolation() as (stdout, stderr, _both):
+            status = status_of(
+                lambda: tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
+            )
             assert stdout.getvalue().decode().startswith("A worker will send it. See: celery")
-            return stderr.getvalue().decode(), clock.now
+            return stderr.getvalue().decode(), clock.now, status
 
     return left
 
 
 def test_an_operation_that_a_worker_begins_is_left_in_silence(left):
-    assert left(begins_after=3) == ("", 3.0)
+    assert left(begins_after=3) == ("", 3.0, None)
 
 
 def test_an_operation_that_no_worker_takes(left, app):
-    said, took = left()
+    said, took, status = left()
     assert said.startswith(f"Operation 3fa91111aaaa has not begun: {NO_WORKER}")
-    assert (said.endswith(f"and the store {app.conf.dlq_store_url}.\n"), took) == (True, 10.0)
+    assert (said.endswith(f"and the store {app.conf.dlq_store_url}.\n"), took, status) == (
+        True,
+        10.0,
+        5,
+    )
 
 
 def test_an_operation_that_the_workers_leave(left, worker):
-    said, _took = left()
+    said, _took, status = left()
     assert (
         "has not begun: the workers on this broker are busy with another one, do not have" in said
     )
+    assert status == 5
 
 
 def test_progress_shows_sent_letters_and_outcomes(session, operation):
