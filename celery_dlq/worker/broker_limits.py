@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -102,12 +104,16 @@ NOT_COVERED: Mapping[str, str] = MappingProxyType(
 def driver_of(app: Any) -> str:
     """The driver of the app's broker, such as ``redis`` or ``amqp``."""
     with app.connection_for_write() as connection:
-        return str(connection.transport.driver_type)
+        return transport_of(connection)
 
 
 def transport_of(connection: Any) -> str:
-    """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver."""
-    driver = str(connection.transport.driver_type)
+    """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver, or if its
+    client is missing."""
+    try:
+        driver = str(connection.transport.driver_type)
+    except ImportError:
+        driver = "N/A"
     return str(connection.transport_cls) if driver == "N/A" else driver
 
 
@@ -122,13 +128,25 @@ def not_covered(app: Any) -> str:
     return f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
 
 
+def options_read(connection: Any) -> set[str]:
+    """The names that kombu reads in ``broker_transport_options`` on the transport of ``connection``: every
+    word in quotes in its modules, because kombu has no list of them, and the parameters of its client's
+    connection, which RabbitMQ's transport passes on."""
+    transport = connection.transport
+    client = getattr(transport, "Connection", type(transport))
+    kinds = (*type(transport).__mro__[:-1], *type(connection).__mro__[:-1])
+    sources = map(inspect.getsource, {sys.modules[kind.__module__] for kind in kinds})
+    quoted = re.findall(r"""['"]([a-z][\w-]*)['"]""", "".join(sources))
+    return {*quoted, *inspect.signature(client).parameters}
+
+
 def safe_hold(connection: Any) -> float | None:
     """Seconds for which a worker may hold a message unacknowledged; None for no limit.
 
     It is half of the time after which the broker delivers the message to another worker, because its task
     still has to run after the wait.
     """
-    if connection.transport.driver_type == "amqp":
+    if transport_of(connection) == "amqp":
         return AMQP_HOLD_S
     timeout = visibility_timeout(connection)
     return None if timeout is None else timeout / 2
@@ -137,15 +155,13 @@ def safe_hold(connection: Any) -> float | None:
 def visibility_timeout(connection: Any) -> float | None:
     """Seconds after which the broker delivers an unacknowledged message again; None if it does not go by
     time."""
+    own = connection.transport_options.get("visibility_timeout")
+    if isinstance(own, (int, float)) and own > 0:  # this needs no client
+        return float(own)
     channel = getattr(connection.transport, "Channel", None)
-    candidates = (
-        connection.transport_options.get("visibility_timeout"),
-        getattr(channel, "visibility_timeout", None),  # Redis
-        getattr(channel, "default_visibility_timeout", None),  # SQS
-    )
-    given = (item for item in candidates if isinstance(item, (int, float)) and item > 0)
-    timeout = next(given, None)
-    return None if timeout is None else float(timeout)
+    names = "visibility_timeout", "default_visibility_timeout"  # of Redis, of SQS
+    given = (getattr(channel, name, None) for name in names)
+    return next((float(one) for one in given if isinstance(one, (int, float)) and one > 0), None)
 
 
 def _place_of(connection: Any) -> str:

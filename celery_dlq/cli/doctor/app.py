@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,6 +62,47 @@ def check_tasks(session: Session) -> Findings:
         if task not in session.cli.app.tasks:
             said = unknown_name("a task of this app", task, session.task_names())
             yield warning(f"@dlq.upgrade names another task: {said}")
+
+
+def check_default_queue(session: Session) -> Findings:
+    """Whether workers read the default queue. It needs no connection."""
+    conf, known = session.cli.app.conf, session.cli.app.amqp.queues
+    if conf.task_queues and conf.task_default_queue not in known:
+        yield warning(
+            f"task_queues does not have the default queue, {conf.task_default_queue}, so a worker without -Q "
+            "does not read it, and messages without a route wait there for ever; add it, or set "
+            f"task_default_queue to one of {named(known)}"
+        )
+
+
+def check_queues(session: Session) -> Findings:
+    """Whether workers read the queues that the app sends to."""
+    yield from check_default_queue(session)
+    session.load_tasks()
+    app = session.cli.app
+    consumers = {} if no_remote_control(app) else _consumers(app)
+    unread = sorted(sent_to(app) - consumers.keys())
+    if consumers and unread:
+        yield warning(
+            f"no worker that answers reads {named(unread)}, so messages that this app sends there wait; "
+            f"start one with -Q {','.join(unread)}, or correct the route"
+        )
+
+
+def sent_to(app: Any) -> set[str]:
+    """The queues that the app can send to, as far as its settings and tasks say, and the default queue."""
+    router = app.amqp.router
+    given: list[Any] = [app.conf.task_default_queue, *app.amqp.queues.values()]
+    for route in router.routes:
+        given += [*getattr(route, "map", {}).values(), *getattr(route, "patterns", {}).values()]
+    given += [entry.get("options") or {} for entry in app.conf.beat_schedule.values()]
+    for task in app.tasks.values():
+        with contextlib.suppress(Exception):  # a router may need the arguments of a call
+            own = {"queue": getattr(task, "queue", None)}
+            given.append(router.route(own, task.name, task_type=task))
+    queues = (to.get("queue") if isinstance(to, Mapping) else to for to in given)
+    # The name of a broadcast queue, which has an alias, differs in each process.
+    return {getattr(one, "name", one) for one in queues if one and not getattr(one, "alias", None)}
 
 
 def check_rules(session: Session) -> Findings:
@@ -285,9 +327,7 @@ def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterat
     """The handlers that no worker can call, each with the next step."""
     app = session.cli.app
     consumers = _consumers(app)
-    statistics = (
-        answers_of_workers(app, lambda control: control.stats()).by_node if consumers else {}
-    )
+    statistics = answers_of_workers(app, "stats")[0] if consumers else {}
     for handler in handlers.values():
         queue = handler.queue or session.queue.settings.handler_queue
         nodes = consumers.get(queue)
@@ -309,9 +349,7 @@ def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterat
 def _consumers(app: Any) -> Mapping[str, list[str]]:
     """The nodes of the workers that answer, by the queues that they read."""
     found: dict[str, list[str]] = defaultdict(list)
-    for node, queues in answers_of_workers(
-        app, lambda control: control.active_queues()
-    ).by_node.items():
+    for node, queues in answers_of_workers(app, "active_queues")[0].items():
         for queue in queues or ():
             found[queue["name"]].append(node)
     return found

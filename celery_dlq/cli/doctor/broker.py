@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from kombu.exceptions import KombuError
+from kombu.exceptions import DecodeError, SerializerNotInstalled
 
 from celery_dlq.addresses import broker_of, reach
 from celery_dlq.cli.doctor import (
@@ -27,6 +27,7 @@ from celery_dlq.cli.doctor import (
 from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.known import near_names
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -34,6 +35,7 @@ from celery_dlq.worker.broker_limits import (
     UNACCEPTED_S,
     driver_of,
     not_covered,
+    options_read,
     visibility_timeout,
 )
 from celery_dlq.worker.celery_quirks.redis_take import why_not
@@ -91,10 +93,19 @@ def check_broker(session: Session) -> Findings:
 
 
 def check_transport(session: Session) -> Findings:
-    """Whether something is not covered on the broker's transport. It needs no connection."""
-    why = not_covered(session.cli.app)
+    """Whether something is not covered on the broker's transport, or its options are not read. It needs no
+    connection."""
+    app = session.cli.app
+    why = not_covered(app)
     if why:
         yield warning(why)
+        return
+    with app.connection_for_read() as connection:
+        given, known = connection.transport_options, options_read(connection)
+    for name in sorted(given.keys() - known):
+        near = near_names(name, known)
+        step = f"did you mean {near[0]!r}?" if near else "correct its name, or remove it"
+        yield warning(f"broker_transport_options has {name!r}, which kombu does not read; {step}")
 
 
 def _refused_queues(app: Any, connection: Any) -> Findings:
@@ -128,7 +139,7 @@ def check_stalled(session: Session) -> Findings:
     if unanswered:
         yield ok(f"{unanswered}; a stalled worker says so in its log, to hooks and in its metrics")
         return
-    answers, unread = answers_of_workers(session.cli.app, lambda control: control.stats())
+    answers, unread = answers_of_workers(session.cli.app, "stats")
     if unread:
         yield warning(
             f"{unread}, so from a worker of another app; give it another database or virtual host of the "
@@ -149,17 +160,12 @@ def check_stalled(session: Session) -> Findings:
         yield ok(f"{counted(len(stalls), 'worker')}, none stalled")
 
 
-class Answers(NamedTuple):
-    """The answers of workers."""
+def answers_of_workers(app: Any, question: str, *args: Any) -> tuple[Mapping[str, Any], str]:
+    """The answers of the workers, by node, to a question of Celery's ``inspect``; and how many answers cannot
+    be read, and why.
 
-    #: By node; empty if none answers.
-    by_node: Mapping[str, Any]
-    #: How many answers cannot be read, and why; empty if all can.
-    unread: str
-
-
-def answers_of_workers(app: Any, ask: Callable[[Any], Mapping[str, Any] | None]) -> Answers:
-    """The answers of the workers to a question of Celery's ``inspect``."""
+    :param question: the name of a method.
+    """
     refused: list[str] = []
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         reach(connection, BROKER_TIMEOUT_S)
@@ -169,13 +175,14 @@ def answers_of_workers(app: Any, ask: Callable[[Any], Mapping[str, Any] | None])
             # Celery stops at the first answer that it cannot read, and drops the others.
             try:
                 drain_events(**options)
-            except KombuError as error:
+            except (DecodeError, SerializerNotInstalled) as error:
                 refused.append(said(error))
 
         connection.drain_events = drain
-        found = ask(app.control.inspect(timeout=_ANSWERS_S, connection=connection)) or {}
+        control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
+        found = getattr(control, question)(*args) or {}
     why = f"{counted(len(refused), 'answer')} cannot be read ({named({*refused})})"
-    return Answers(found, why if refused else "")
+    return found, why if refused else ""
 
 
 def check_ingest(session: Session) -> Findings:
@@ -284,8 +291,8 @@ def _repeated_up_to(session: Session) -> str:
 
 def _runs_too_long(session: Session, tasks: list[Any]) -> Findings:
     app = session.cli.app
-    limit = hold_limit(app)
-    if limit is None or _is_renewed(session):
+    limit = None if _is_renewed(session) else hold_limit(app)
+    if limit is None:
         return
     seconds, name = limit
     what = "is started again while it continues" if driver_of(app) != "amqp" else "ends its worker"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import click
+from kombu.transport import TRANSPORT_ALIASES
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, app, broker, failure, said, storage
 from celery_dlq.cli.exits import FAILED, for_app, leave
@@ -26,6 +28,7 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
     "workers": broker.check_workers,
     "stalled": broker.check_stalled,
     "ingest": broker.check_ingest,
+    "queues": app.check_queues,
     "tasks": app.check_tasks,
     "rules": app.check_rules,
     "hooks": app.check_hooks,
@@ -52,6 +55,7 @@ STATIC: dict[str, Callable[[Session], Findings]] = {
     },
     "store": storage.check_store_url,
     "broker": broker.check_transport,
+    "queues": app.check_default_queue,
     "auto": app.check_auto_definitions,
     "handlers": app.check_handler_definitions,
 }
@@ -107,8 +111,15 @@ def _findings(check: Callable[[Session], Findings], session: Session) -> Finding
         yield from check(session)
     except ModuleNotFoundError as error:
         yield failure(
-            f"{said(error)}; the client of the broker is missing; run: pip install 'celery-dlq[redis]', or "
-            "'kombu[…]' with the name of your transport"
+            f"{said(error)}; the client of the broker is missing; run: pip install {_client(session.cli.app)}"
         )
     except Exception as error:  # noqa: BLE001 - the other checks still run
         yield failure(said(error))
+
+
+def _client(app: Any) -> str:
+    """What installs the client of the app's broker: the extra that is named as kombu's module."""
+    with app.connection_for_write() as connection:
+        alias = TRANSPORT_ALIASES.get(connection.transport_cls, "")
+    extra = alias.partition(":")[0].rpartition(".")[2].lower()
+    return "'celery-dlq[redis]'" if extra == "redis" else f"'kombu[{extra or '…'}]'"

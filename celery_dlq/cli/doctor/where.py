@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from celery.backends.base import DisabledBackend
 
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.doctor import said
+from celery_dlq.cli.doctor.app import sent_to
 from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
 from celery_dlq.cli.exits import for_app
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.letter import next_step
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_showing_session
-from celery_dlq.errors import UnknownLetter
+from celery_dlq.errors import CeleryDLQError, UnknownLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.recorder.layout import read
@@ -74,7 +76,7 @@ _OF_RESULT = {
 _STEPS = {
     Place.RUNNING: "wait until it ends",
     Place.RESERVED: "it begins when the worker has a free slot, or when it is due",
-    Place.QUEUED: "a worker that consumes this queue takes it",
+    Place.QUEUED: "a worker that consumes this queue takes it; to see whether one does: {doctor}",
     Place.TAKEN: "the worker that has it runs it; if that worker is gone, it comes back after the "
     "visibility timeout, or within seconds if a worker of its machine runs",
     Place.SPOOLED: "a worker drains the spool when the store is back; to do it now: {recover} spool",
@@ -114,7 +116,9 @@ def where(session: Session, task_id: str, form: str) -> None:
     step = (
         next_step(letter, session.command)
         if letter is not None and known
-        else _STEPS.get(place, "nothing").format(recover=session.command("recover"))
+        else _STEPS.get(place, "nothing").format(
+            recover=session.command("recover"), doctor=session.command("doctor")
+        )
     )
     record = {
         "task_id": task_id,
@@ -146,10 +150,9 @@ def _full_id(session: Session, task_id: str) -> str:
 def _asked(session: Session, task_id: str) -> tuple[DeadLetter | None, list[Answer]]:
     """The letter in the store, and the answers of all sources."""
     letter = session.store.letters.get(task_id)
-    queues = {letter.queue} if letter is not None else set(session.cli.app.amqp.queues)
     sources: Mapping[str, Callable[[], Answer]] = {
         "workers": lambda: _workers(session, task_id),
-        "broker": lambda: _broker(session, task_id, sorted(filter(None, queues))),
+        "broker": lambda: _broker(session, task_id, letter),
         "results": lambda: _results(session, task_id),
         "spool": lambda: _spool(session, task_id),
         "recorder": lambda: _recorder(session, task_id),
@@ -178,7 +181,7 @@ def _workers(session: Session, task_id: str) -> Answer:
     app = session.cli.app
     if unanswered := no_remote_control(app):
         return Answer("workers", None, unanswered)
-    answers, unread = answers_of_workers(app, lambda control: control.query_task(task_id))
+    answers, unread = answers_of_workers(app, "query_task", task_id)
     for node, held in sorted(answers.items()):
         if task_id in held:
             state, info = held[task_id]
@@ -196,7 +199,10 @@ def _moment(timestamp: float) -> datetime:
     return datetime.fromtimestamp(timestamp, timezone.utc)
 
 
-def _broker(session: Session, task_id: str, queues: list[str]) -> Answer:
+def _broker(session: Session, task_id: str, letter: DeadLetter | None) -> Answer:
+    with contextlib.suppress(CeleryDLQError):  # the queues of the settings are still known
+        session.load_tasks()
+    queues = sorted({letter.queue} - {""} if letter else sent_to(session.cli.app))
     found = {}
     with open_presence(session.cli.app) as presence:
         for queue in queues:

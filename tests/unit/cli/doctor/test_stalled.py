@@ -98,7 +98,7 @@ def test_an_answer_that_cannot_be_read_is_named_and_the_others_count(app, answer
 
     monkeypatch.setattr(Mailbox, "_publish", answer)
     app.conf.broker_url = "memory://"
-    by_node, unread = answers_of_workers(app, lambda control: control.ping())
+    by_node, unread = answers_of_workers(app, "ping")
     assert by_node == {"json": "here"}
     assert unread.startswith("1 answer cannot be read (ContentDisallowed: Refusing to deserialize")
     assert "pickle" in unread

@@ -1,10 +1,12 @@
 """The checks that need neither store nor broker, as CI runs them before a deploy."""
 
 import json
+import sys
 from collections import defaultdict
 
 import pytest
 from celery.app.base import Celery
+from kombu import Queue
 
 from celery_dlq import AutoRedrive, DLQTask, Filter, Leave, Orders, Repair, Requirements
 from celery_dlq.store.database.engine import Database
@@ -105,3 +107,59 @@ def test_a_task_that_may_keep_its_retries_back_is_named(checked, app):
 
     found = checked()
     assert "shop.once: retries pass through an apply_async() of your own" in found["tasks", "ok"]
+
+
+def test_a_default_queue_that_workers_do_not_read_is_a_warning(checked, app):
+    app.conf.task_queues = [Queue("mail"), Queue("video")]
+    assert checked()["queues", "warning"] == (
+        "task_queues does not have the default queue, celery, so a worker without -Q does not read it, and "
+        "messages without a route wait there for ever; add it, or set task_default_queue to "
+        "one of mail, video"
+    )
+
+
+@pytest.mark.parametrize(
+    ("broker", "options", "said"),
+    [
+        ("redis://", {"visible_timeout": 60}, "'visible_timeout', which kombu does not read; did you mean "
+         "'visibility_timeout'?"),
+        ("redis://", {"xyzzy": 1}, "'xyzzy', which kombu does not read; correct its name, or remove it"),
+        ("amqp://", {"confirm_publishes": True}, "did you mean 'confirm_publish'?"),
+    ],
+)  # fmt: skip
+def test_an_option_that_the_transport_ignores_is_a_warning(checked, app, broker, options, said):
+    app.conf.update(broker_url=broker, broker_transport_options=options)
+    assert said in checked()["broker", "warning"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "options"),
+    [
+        ("redis://", "visibility_timeout global_keyprefix priority_steps sep queue_order_strategy "
+         "socket_timeout socket_keepalive health_check_interval retry_on_timeout max_connections "
+         "fanout_prefix fanout_patterns max_retries interval_start interval_step interval_max"),
+        ("sentinel://", "master_name sentinel_kwargs min_other_sentinels visibility_timeout"),
+        ("amqp://", "confirm_publish read_timeout write_timeout client_properties max_retries"),
+        ("memory://", "polling_interval"),
+    ],
+)  # fmt: skip
+def test_an_option_that_the_transport_reads_is_well(checked, app, broker, options):
+    app.conf.update(broker_url=broker, broker_transport_options=dict.fromkeys(options.split(), 1))
+    assert not checked()["broker", "warning"]
+
+
+def test_without_the_brokers_client_the_other_checks_run(checked, app, monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    monkeypatch.setitem(sys.modules, "botocore.client", None)
+    monkeypatch.delitem(sys.modules, "kombu.transport.SQS", raising=False)
+    app.conf.update(broker_url="sqs://", broker_transport_options={"visibility_timeout": 600})
+    found = checked(status=1)
+    assert (
+        "the client of the broker is missing; run: pip install 'kombu[sqs]'"
+        in found["broker", "error"]
+    )
+    assert "a retry may wait" in found["waits", "ok"]
+    assert found["acks", "ok"]
+    assert [check for check, result in found if result == "error" and found[check, result]] == [
+        "broker"
+    ]

@@ -4,10 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 from celery.app.control import Inspect
+from kombu import Queue
+from kombu.common import Broadcast
 from support.auto_world import CHARGES, LEASE_S
 from support.factories import letter
 
 from celery_dlq import AutoRedrive, Filter, Leave, Requirements
+from celery_dlq.cli.doctor.app import sent_to
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.upkeep.auto_redrive.runner import lease_of
 from celery_dlq.worker.broker_limits import upkeep_lease
@@ -161,3 +164,42 @@ def test_a_handler_of_an_unknown_task_is_a_warning(found, queue, answers):
     assert text.startswith(
         "leave: where: 'chrage' is not a task of this app; did you mean 'shop.charge'?"
     )
+
+
+@pytest.fixture
+def sending(app):
+    """Gives the app a queue for each way in which it can send a message; returns their names."""
+    app.conf.task_queues = [Queue("mail"), Broadcast("all")]
+    app.conf.task_routes = (
+        {"shop.charge": "money", "other.*": {"queue": "others"}},
+        lambda name, args, kwargs, options, task: {"queue": args[0]},
+    )
+    app.conf.beat_schedule = {"a": {"task": "x", "schedule": 60, "options": {"queue": "nightly"}}}
+    app.task(name="shop.video", queue="video", shared=False)(lambda: None)
+    return {"celery", "mail", "money", "others", "nightly", "video"}
+
+
+def test_the_queues_that_an_app_sends_to(app, sending):
+    app.conf.task_routes = app.conf.task_routes[:1]
+    assert sent_to(app) == sending
+
+
+def test_a_router_that_needs_arguments_hides_no_other_queue(app, sending):
+    assert sent_to(app) == sending - {"video"}
+
+
+def test_a_queue_that_no_worker_reads_is_a_warning(found, answers, app, sending):
+    app.conf.task_routes = app.conf.task_routes[:1]
+    answers["w@one"] = (["mail", "celery", "money"], {})
+    [_default, (level, text)] = found("queues")
+    assert level == "warning"
+    assert text == (
+        "no worker that answers reads nightly, others, video, so messages that this app sends there wait; "
+        "start one with -Q nightly,others,video, or correct the route"
+    )
+    answers["w@two"] = (["nightly", "others", "video"], {})
+    assert found("queues")[1:] == []
+
+
+def test_without_a_worker_queues_get_no_line_of_their_own(found, answers):
+    assert found("queues") == []

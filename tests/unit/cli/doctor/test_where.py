@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 from celery.app.control import Inspect
+from kombu import Queue
 from support.factories import T0, letter
 
 from celery_dlq.cli.doctor import where as module
@@ -159,3 +160,16 @@ def test_the_answer_for_people(run, store, broker, workers):
     out = run("where", "4711").stdout.splitlines()
     assert out[0] == "4711: dead letter"
     assert out[-1].startswith("Next: ")
+
+
+def test_every_queue_that_the_app_sends_to_is_searched(find, app, broker):
+    app.conf.task_queues = [Queue("mail")]
+    app.conf.task_routes = {"shop.*": "money"}
+    broker.held["celery"] = InRedis.QUEUED
+    place, step, sources = find()
+    assert (place, sources["broker"]) == ("queued", ("queued", "in queue celery"))
+    assert step == (
+        "a worker that consumes this queue takes it; to see whether one does: celery dlq doctor"
+    )
+    broker.held.clear()
+    assert find()[2]["broker"] == (None, "not in celery, mail, money, and no worker holds it")
