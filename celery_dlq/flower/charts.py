@@ -44,14 +44,10 @@ class Bin:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at a moment of the chart.
-
-    :param kind: the end of its CSS class, ``dlq-mark-<kind>``; never user input.
-    """
+    """Something that happened at a moment of the chart."""
 
     at: datetime
     label: str
-    kind: str
     #: The page that a click on it opens, by a script. The list below the chart has it as a link.
     address: str = ""
 
@@ -148,7 +144,7 @@ def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
     line = f'd="M{_number(place)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
     # The wide line reacts to the pointer.
     return (
-        f'<g class="dlq-mark dlq-mark-{mark.kind}" data-since="{mark.at.isoformat()}" '
+        f'<g class="dlq-mark" data-since="{mark.at.isoformat()}" '
         f'data-said="{_text(mark.label)}" data-address="{_text(mark.address)}">'
         f"<title>{short(mark.at)}: {_text(mark.label)}</title>"
         f'<path class="dlq-sense-line" {line}></path><path class="dlq-line" {line}></path></g>'

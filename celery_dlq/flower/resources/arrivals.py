@@ -1,5 +1,4 @@
-"""Arrivals over time as a chart: its columns, the releases and operations that began, and the choice of its
-range."""
+"""Arrivals over time as a chart: its columns, the operations that began, and the choice of its range."""
 
 from __future__ import annotations
 
@@ -16,19 +15,13 @@ from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.words import line
 from celery_dlq.model.group import hour_of
 from celery_dlq.store.base import Operation
-from celery_dlq.view import times
-from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.store.letters.counting import FirstSeen
 
-#: Releases, and operations, that are marked.
+#: Operations that are marked.
 _MARKED = 10
-
-#: Stretches of a chart whose first letters are looked at for releases. Each makes the query longer.
-_STRETCHES = 12
 
 _HOUR = timedelta(hours=1)
 
@@ -81,26 +74,6 @@ def read_range(given: Given, usual: str) -> Range:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarkRow:
-    """A mark of the chart in the list below it."""
-
-    at: datetime
-    kind: str
-    name: str
-    address: str
-    #: What happened at that moment.
-    event: str
-    remark: str = ""
-    #: For a release, the filter for the letters that failed since then; empty for a redrive.
-    since: Sequence[tuple[str, str]] = ()
-
-    @property
-    def label(self) -> str:
-        """The mark in words, without its time."""
-        return " ".join(filter(None, (self.name, self.event, self.remark)))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Arrivals:
     """Arrivals as a chart, and its texts."""
 
@@ -109,7 +82,6 @@ class Arrivals:
     edges: Sequence[datetime]
     #: The arrivals by minute or hour; None if they are too many to be counted.
     counts: Mapping[datetime, int] | None
-    releases: Sequence[FirstSeen]
     operations: Sequence[Operation]
     site: Site
     #: The fingerprint of the group; empty for all letters.
@@ -131,11 +103,8 @@ class Arrivals:
     @property
     def chart(self) -> str:
         """The columns and marks."""
-        marks = [
-            charts.Mark(row.at, row.label, row.kind, self._target(row))
-            for row in reversed(self.marks)
-        ]
-        return charts.columns(self.bins, f"Arrivals in the last {self.range.label}", marks)
+        label = f"Arrivals in the last {self.range.label}"
+        return charts.columns(self.bins, label, [*reversed(self.marks)])
 
     @property
     def is_counted(self) -> bool:
@@ -176,36 +145,14 @@ class Arrivals:
         return [(name, f"{page}?range={name}", name == self.range.name) for name in RANGES]
 
     @property
-    def marks(self) -> list[MarkRow]:
-        """The releases and operations that began, the newest first."""
-        found = [
-            *map(self._release, self.releases[-_MARKED:]),
-            *map(self._operation, self.operations[:_MARKED]),
-        ]
-        return sorted(found, key=lambda row: row.at, reverse=True)
-
-    @property
-    def listed(self) -> list[MarkRow]:
-        """The marks as the list below the chart has them: releases first."""
-        return sorted(self.marks, key=lambda row: row.kind != "release")
-
-    @property
-    def more(self) -> list[str]:
-        """Notes about releases and redrives that are not marked."""
-        found = []
-        releases = len(self.releases) - _MARKED
-        if releases > 0:
-            are = "is" if releases == 1 else "are"
-            found.append(f"{counted(releases, 'earlier release')} {are} not marked.")
-        # More than these were not read.
-        if len(self.operations) > _MARKED:
-            found.append("Earlier redrives are not marked.")
-        return found
+    def marks(self) -> list[charts.Mark]:
+        """The operations that began, the newest first."""
+        return [*map(self._mark, self.operations[:_MARKED])]
 
     @property
     def notes(self) -> list[str]:
-        """The limits of the counts, as sentences."""
-        found = []
+        """The limits of the marks and the counts, as sentences."""
+        found = ["Earlier redrives are not marked."] if len(self.operations) > _MARKED else []
         if self.group and self.range.step < _HOUR:
             found.append("Each letter counts once, in the minute of its last failure.")
         kept = self.site.kept_arrivals
@@ -216,33 +163,9 @@ class Arrivals:
             )
         return found
 
-    @property
-    def about_releases(self) -> str:
-        """How exact the marks of releases are; empty if there are none."""
-        if not any(row.kind == "release" for row in self.marks):
-            return ""
-        return (
-            "A release counts as first seen with the earliest of its letters that were looked at: the first "
-            "ones of each part of the chart."
-        )
-
-    def _target(self, row: MarkRow) -> str:
-        return self.site.links.page("letters", query=row.since) if row.since else row.address
-
-    def _release(self, found: FirstSeen) -> MarkRow:
-        wanted = {"group": self.group} if self.group else {}
-        return MarkRow(
-            at=found.at, kind="release", name=f"release {line(found.release, 60)}",
-            address=self.site.links.letters(**wanted, release=found.release), event="first seen",
-            since=[*wanted.items(), ("since", times.iso(found.at))],
-        )  # fmt: skip
-
-    def _operation(self, found: Operation) -> MarkRow:
-        return MarkRow(
-            at=found.created_at, kind="operation", name=f"redrive {found.id}",
-            address=self.site.links.operation(found.id), event="begun",
-            remark=f"by {line(found.who, 60)}",
-        )  # fmt: skip
+    def _mark(self, found: Operation) -> charts.Mark:
+        label = f"redrive {found.id} begun by {line(found.who, 60)}"
+        return charts.Mark(found.created_at, label, self.site.links.operation(found.id))
 
 
 def arrivals_of(
@@ -265,7 +188,6 @@ def arrivals_of(
         range=range_,
         edges=edges,
         counts=_counts_of(store, group, range_, now),
-        releases=store.over_time.releases(_stretches(edges), fingerprint=group or None),
         operations=began if group else store.operations.find(since=edges[0], limit=_MARKED + 1),
         site=site,
         group=group,
@@ -284,9 +206,3 @@ def _counts_of(
     hours = int((hour_of(now) - since) / _HOUR) + 1
     trend = store.groups.trends([group], now=now, hours=hours)[group]
     return {since + place * _HOUR: count for place, count in enumerate(trend)}
-
-
-def _stretches(edges: Sequence[datetime]) -> list[datetime]:
-    """``edges``, or some of them if they are many."""
-    each = -(-(len(edges) - 1) // _STRETCHES)
-    return [*edges[:-1:each], edges[-1]]

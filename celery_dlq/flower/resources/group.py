@@ -16,7 +16,6 @@ from celery_dlq.flower.http.request import Given, asked, first, sent
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import (
     Arrivals,
-    MarkRow,
     Range,
     arrivals_of,
     read_range,
@@ -47,6 +46,7 @@ from celery_dlq.view.text import counted, percent
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
+    from celery_dlq.store.letters.counting import ReleaseCount
 
 #: Events of a group that are shown, and acts that are read for them.
 EVENTS = 30
@@ -172,6 +172,8 @@ class GroupView:
     #: Its newest open letters; closed ones if none is open.
     sample: Sample
     grouping: Grouping
+    #: Its open letters by release, the newest release first; None if they are too many to be counted.
+    releases: Sequence[ReleaseCount] | None
     #: What happened to it, the newest first.
     story: Sequence[Event]
     #: The owner of its route.
@@ -190,11 +192,6 @@ class GroupView:
     def typed(self, act: str, name: str, default: str = "") -> str:
         """The value of a field in the form of ``act``."""
         return first(self.given, name, default) if act == self.act else default
-
-    @property
-    def release(self) -> MarkRow | None:
-        """The newest release in the chart."""
-        return next((row for row in self.arrivals.marks if row.kind == "release"), None)
 
     @property
     def standing(self) -> str:
@@ -392,6 +389,7 @@ def look_up(store: Store, site: Site, prefix: str, wanted: Range, now: datetime)
         tickets=tickets,
         sample=sample,
         grouping=grouping_of(store, name),
+        releases=store.over_time.releases(name),
         story=story_of(group, acts, tickets, sample.concerned, site.links),
         route_owner=site.owner_of(group.route),
         parameters=site.parameters(group.task),

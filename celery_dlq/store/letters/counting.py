@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, case, func, not_, select, union_all
@@ -329,10 +328,6 @@ def _added(connection: Connection, parts: Sequence[Part]) -> Counter[str]:
 #: The most letters of a group that are counted one by one.
 MOST_COUNTED = 100_000
 
-#: The most letters in each state that are read to find releases, and those of them that are older than the
-#: chart.
-MOST_READ, READ_BEFORE = 1_200, 200
-
 _MINUTE = timedelta(minutes=1)
 
 #: The states that are stored. The index is in the order of time only within one of them.
@@ -342,11 +337,12 @@ _STORED = tuple(
 
 
 @dataclass(frozen=True)
-class FirstSeen:
-    """A release, and the earliest failure in it among the letters that were read."""
+class ReleaseCount:
+    """A release, its letters, and when the first of them failed last."""
 
     release: str
-    at: datetime
+    letters: int
+    since: datetime
 
 
 class OverTime(StoreRole):
@@ -387,63 +383,17 @@ class OverTime(StoreRole):
         return {starts[number]: int(count) for number, count in counted}
 
     @reads
-    def releases(
-        self, connection: Connection, edges: Sequence[datetime], *, fingerprint: str | None = None
-    ) -> list[FirstSeen]:
-        """The releases that were first seen between the first and the last of ``edges``, the earliest first.
-        The first letters after each edge are read, and the newest ones before the first edge, whose releases
-        are left out: an index has the times, but not the releases.
-
-        :param fingerprint: only those of this group.
-        """
-        known: Conditions = []
-        if fingerprint is not None:
-            known = [letter.c.fingerprint == fingerprint]
-        each = max(1, MOST_READ // max(1, len(edges) - 1))
-        first = [_first(known, state, *span, each) for span in pairwise(edges) for state in _STORED]
-        before = [_newest(known, state, edges[0]) for state in _STORED]
-        seen = {one.release for one in _releases_of(connection, before)}
-        found = _releases_of(connection, first)
-        return [one for one in found if one.release not in seen and one.at >= edges[0]]
-
-
-def _first(
-    known: Conditions, state: str, start: datetime, end: datetime, limit: int
-) -> Select[Any]:
-    """The ids of the first letters of a span."""
-    found = [*known, letter.c.last_failed_at >= start, letter.c.last_failed_at < end]
-    return _limited(found, state, [letter.c.last_failed_at, letter.c.id], limit)
-
-
-def _newest(known: Conditions, state: str, end: datetime) -> Select[Any]:
-    """The ids of the newest letters before a moment."""
-    order = [letter.c.last_failed_at.desc(), letter.c.id.desc()]
-    return _limited([*known, letter.c.last_failed_at < end], state, order, READ_BEFORE)
-
-
-def _limited(
-    found: Conditions, state: str, order: Sequence[ColumnElement[Any]], limit: int
-) -> Select[Any]:
-    # Only the ids: MariaDB also reads the letters outside the span, which is quick as long as the index has
-    # all that it reads.
-    ids = select(letter.c.id).where(letter.c.state == state, *found)
-    # In a subquery, because SQLite limits no part of a union.
-    return select(ids.order_by(*order).limit(limit).subquery())
-
-
-def _releases_of(connection: Connection, parts: Sequence[Select[Any]]) -> list[FirstSeen]:
-    """The releases of the letters that ``parts`` find, each with its earliest failure, the earliest first."""
-    ids = connection.execute(union_all(*parts)).scalars().all()
-    at, began = letter.c.last_failed_at, dict[str, datetime]()
-    first = case((letter.c.last_redrive > 0, letter.c.first_failed_at), else_=at)
-    found = select(letter.c.release, first, at).where(
-        one_of(connection, letter.c.id, ids), letter.c.release != ""
-    )
-    latest = dict[str, datetime]()
-    for release, first_at, last_at in connection.execute(found.order_by(at)) if ids else ():
-        # A letter whose redrive has failed first failed in the same release, unless another one did since.
-        others = (moment for name, moment in latest.items() if name != release)
-        since = last_at if any(moment >= first_at for moment in others) else first_at
-        began[release] = min(since, began.get(release, since))
-        latest[release] = last_at
-    return sorted((FirstSeen(*one) for one in began.items()), key=lambda one: (one.at, one.release))
+    def releases(self, connection: Connection, fingerprint: str) -> list[ReleaseCount] | None:
+        """The open letters of a group by the release that failed last, the newest release first; letters
+        without a release are left out. None if more than :data:`MOST_COUNTED` would have to be counted: no
+        index has the release, so this reads their rows."""
+        if (
+            sum_of(connection, group.c.open_count, group.c.fingerprint == fingerprint)
+            > MOST_COUNTED
+        ):
+            return None
+        release, began = letter.c.release, func.min(letter.c.last_failed_at)
+        of_group = [letter.c.fingerprint == fingerprint, in_states(OPEN_STATES), release != ""]
+        counted = select(release, _EACH, began).where(*of_group).group_by(release)
+        newest_first = counted.order_by(began.desc(), release.desc())
+        return [ReleaseCount(*row) for row in connection.execute(newest_first)]

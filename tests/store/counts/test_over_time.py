@@ -1,4 +1,4 @@
-"""Letters over time: arrivals by minute and hour, a group by the minute, and the first sight of releases."""
+"""Letters over time: arrivals by minute and hour, a group by the minute, and the releases of a group."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq.store.base import Filter
 from celery_dlq.store.letters import counting
-from celery_dlq.store.letters.counting import FirstSeen
+from celery_dlq.store.letters.counting import ReleaseCount
 
 CAUSE = "9c1e0000deadbeef"
-EDGES = [T0 + timedelta(hours=number) for number in range(4)]
 
 
 def at(minutes: float):
@@ -68,58 +67,34 @@ class TestArrivals:
         assert store.over_time.group_by_minute("none", since=T0, minutes=60) == {}
 
 
-def again(name: str, first: float, then: float, **changes):
-    """A letter whose redrive has failed."""
-    attempts = attempt(minutes=first), attempt(redrive=1, minutes=then)
-    return letter(name, *attempts, redrive_count=1, **changes)
-
-
 class TestReleases:
-    def test_each_with_its_first_letter_in_their_order(self, store):
-        store.letters.save(
-            [
-                failed("a", 70, release="1.5"),
-                failed("b", 10, release="1.4"),
-                failed("c", 20, release="1.4"),
-                failed("d", 65, release="1.5", fingerprint="other"),
-                failed("e", 90, release=""),
-                failed("f", 200, release="1.6"),
-            ]
-        )
-        assert store.over_time.releases(EDGES) == [
-            FirstSeen("1.4", at(10)),
-            FirstSeen("1.5", at(65)),
+    def test_each_with_all_its_open_letters_the_newest_first(self, store):
+        # Most letters are of the newest release, after many of an old one.
+        old = [failed(f"old{number}", number / 10, release="1.4") for number in range(184)]
+        new = [failed(f"new{number}", 19 + number, release="1.5") for number in range(243)]
+        others = [
+            failed("bare", 5, release=""),
+            failed("other", 6, release="1.6", fingerprint="other"),
+            failed("closed", 7, release="1.7"),
         ]
-        assert store.over_time.releases(EDGES, fingerprint=CAUSE)[1] == FirstSeen("1.5", at(70))
-
-    def test_a_release_that_was_seen_before_is_left_out(self, store):
-        store.letters.save([failed("a", -10, release="1.4"), failed("b", 10, release="1.4")])
-        assert store.over_time.releases(EDGES) == []
-
-    def test_closed_letters_have_been_seen(self, store):
-        store.letters.save([failed("a", 10, release="1.4"), failed("b", 20, release="1.4")])
-        store.closing.discard(Filter(ids=("a",)), who="ann", why="", now=T0)
-        assert store.over_time.releases(EDGES) == [FirstSeen("1.4", at(10))]
-
-    def test_the_first_letters_of_each_part_are_read(self, store, monkeypatch):
-        monkeypatch.setattr(counting, "MOST_READ", 6)
-        store.letters.save(
-            [failed(f"old{n}", n, release="1.4") for n in range(30)]
-            + [failed("new", 40, release="1.5"), failed("newer", 61, release="1.5")]
-        )
-        assert [one.release for one in store.over_time.releases(EDGES)] == ["1.4", "1.5"]
-        assert store.over_time.releases(EDGES)[1].at == at(61)
-
-    def test_a_failure_of_a_redrive_does_not_move_the_beginning_of_its_release(self, store):
-        store.letters.save([failed(name, 10, release="1.4") for name in "ab"])
-        store.letters.save([again(name, 10, 130, release="1.4") for name in "ab"])
-        assert store.over_time.releases(EDGES) == [FirstSeen("1.4", at(10))]
-        assert store.over_time.releases(EDGES[1:]) == [], "it began before"
-
-    def test_a_failure_of_a_redrive_in_another_release_is_its_beginning(self, store):
-        store.letters.save([failed(name, 10 + n, release="1.4") for n, name in enumerate("abc")])
-        store.letters.save([again("a", 10, 130, release="1.5")])
-        store.letters.save([failed("d", 140, release="1.5")])
-        assert store.over_time.releases(EDGES) == [
-            FirstSeen("1.4", at(11)), FirstSeen("1.5", at(130)),
+        store.letters.save([*old, *new, *others])
+        store.closing.discard(Filter(ids=("closed",)), who="ann", why="", now=T0)
+        assert store.over_time.releases(CAUSE) == [
+            ReleaseCount("1.5", 243, at(19)), ReleaseCount("1.4", 184, at(0)),
         ]  # fmt: skip
+
+    def test_a_letter_belongs_to_the_release_that_failed_last(self, store):
+        store.letters.save([failed("a", 10, release="1.4")])
+        attempts = attempt(minutes=10), attempt(redrive=1, minutes=130)
+        store.letters.save([letter("a", *attempts, redrive_count=1, release="1.5")])
+        assert store.over_time.releases(CAUSE) == [ReleaseCount("1.5", 1, at(130))]
+
+    def test_too_many_letters_are_not_counted(self, store, monkeypatch):
+        store.letters.save([failed(name, 10, release="1.4") for name in "ab"])
+        monkeypatch.setattr(counting, "MOST_COUNTED", 2)
+        assert store.over_time.releases(CAUSE) == [ReleaseCount("1.4", 2, at(10))]
+        monkeypatch.setattr(counting, "MOST_COUNTED", 1)
+        assert store.over_time.releases(CAUSE) is None
+
+    def test_a_group_without_letters_has_none(self, store):
+        assert store.over_time.releases("none") == []

@@ -11,7 +11,6 @@ from support.factories import T0, attempt, letter
 from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.store.database import tables
-from celery_dlq.store.letters import counting
 
 pytestmark = pytest.mark.on_servers
 
@@ -68,15 +67,10 @@ def test_a_group_is_counted_from_the_index(large):
     assert "ix_celery_dead_letter_fingerprint" in found
 
 
-@pytest.mark.parametrize(("fingerprint", "index"), [(None, "state"), (CAUSE, "fingerprint")])
-def test_releases_are_read_from_an_index_in_its_order(large, monkeypatch, fingerprint, index):
-    # Of so few letters, a database would read the whole table.
-    monkeypatch.setattr(counting, "MOST_READ", 50)
-    monkeypatch.setattr(counting, "READ_BEFORE", 10)
-    edges = [at(2_000 + 100 * place) for place in range(11)]
-    found = plan(large, lambda: large.over_time.releases(edges, fingerprint=fingerprint))
+def test_the_releases_of_a_group_are_read_from_its_index(large):
+    found = plan(large, lambda: large.over_time.releases(CAUSE))
     assert scans(found) == []
-    assert f"ix_celery_dead_letter_{index}" in found
+    assert "ix_celery_dead_letter_fingerprint" in found
 
 
 def test_arrivals_are_read_from_the_rollups(large):

@@ -14,6 +14,7 @@ from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.letters import counting
 
 GROUPS = "/dead-letters/groups"
 CHARGE = "9c1e0000deadbeef"
@@ -574,6 +575,31 @@ class TestEvidence:
         assert "release 1.4.133%" in said
         found = page.find("a", href="/dead-letters/letters?group=ffff&arg=tenant%3Dacme")
         assert "2 letters match" in ann.get(found[0][0]["href"]).text
+
+    def test_each_release_has_all_its_letters(self, ann, page):
+        said = [" ".join(text.split()) for _, text in page.find("dd", **{"class": "dlq-release"})]
+        assert said == [
+            "1.4.2: 2 open letters, the first 2026-11-21 12:02:00 UTC · redrive them",
+            "1.4.1: 1 open letter, the first 2026-11-21 12:01:00 UTC · redrive them",
+        ]
+        for wanted in ("letters", "redrive"):
+            address = f"/dead-letters/{wanted}?group=ffff&release=1.4.1"
+            (found, _), *_ = page.find("a", href=address)
+            assert "1 letter" in ann.get(found["href"]).text
+
+    def test_the_letters_of_the_newest_release_are_one_click_from_their_redrive(self, ann, page):
+        [(found, text)] = page.find("a", id="dlq-redrive-release")
+        assert text == "Redrive the 2 of release 1.4.2"
+        assert "Redrive 2 letters" in ann.get(found["href"]).text
+
+    def test_a_single_release_has_no_button_of_its_own(self, ann):
+        assert ann.get(PAGE).find("a", id="dlq-redrive-release") == []
+
+    def test_too_many_letters_are_not_counted_by_release(self, ann, monkeypatch):
+        monkeypatch.setattr(counting, "MOST_COUNTED", 1)
+        page = ann.get(PAGE)
+        assert page.status == 200
+        assert "not counted, because there are too many open letters" in page.text
 
     def test_an_argument_by_position_has_the_name_of_its_parameter(self, ann, store):
         alike = [letter(f"s{n}", fingerprint="5a5a", args=[7], kwargs={}) for n in range(3)]
