@@ -15,6 +15,7 @@ from typing import ClassVar, TypeAlias
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import FilterError, TriageError
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import Verdict
 from celery_dlq.redact import safe_text
 
 #: How long after its first letter a group is marked as new.
@@ -88,6 +89,10 @@ class Group:
     #: The route of its newest failure: see :class:`~celery_dlq.Route`.
     route: str = ""
     note: str = ""
+    #: The verdict on its newest open letter, or on a closed one if none is open, and the rule that decided;
+    #: None in an event, and if no letter is stored.
+    verdict: Verdict | None = None
+    rule: str = ""
 
     def marks(self, now: datetime) -> tuple[Mark, ...]:
         """Its marks at ``now``."""

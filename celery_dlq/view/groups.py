@@ -85,10 +85,15 @@ def _need(group: Group, now: datetime) -> tuple[bool, bool, int]:
 class Grouping:
     """Why letters are in a group."""
 
-    #: The facts by which its newest letter is grouped; empty if they are unknown.
-    grouped: str
+    #: Its newest letter, with the traceback; None if the group has no letters.
+    newest: DeadLetter | None
     #: The groups that were merged into it, and the place whose groups were folded into it.
     merged: Sequence[Alias]
+
+    @property
+    def grouped(self) -> str:
+        """The facts by which its newest letter is grouped; empty if they are unknown."""
+        return self.newest.grouped if self.newest else ""
 
     def record(self) -> dict[str, Any]:
         """The form for programs."""
@@ -102,9 +107,7 @@ def grouping_of(store: Store, fingerprint: str) -> Grouping:
     """
     listed = store.letters.find(Filter(group=fingerprint, states=_STORED), limit=1).letters
     newest = store.letters.get(listed[0].task_id) if listed else None
-    return Grouping(
-        grouped=newest.grouped if newest else "", merged=store.groups.merged(fingerprint)
-    )
+    return Grouping(newest=newest, merged=store.groups.merged(fingerprint))
 
 
 def groups_with(statuses: Iterable[GroupStatus], marks: Iterable[Mark], owner: str) -> GroupFilter:

@@ -110,7 +110,7 @@ def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> d
 )  # fmt: skip
 @pass_showing_session
 def show(session: Session, fingerprint: str, form: str) -> None:
-    """Show one group, with its note and decisions.
+    """Show one group: its verdict, the newest traceback and arguments, its note and decisions.
 
     GROUP is a fingerprint, or a prefix of it that no other group has. The brief has the cause with the frames
     of your own code, the evidence of the verdict, attempts, arguments that most letters share, releases, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from celery_dlq.cli.screens.letter import ticket_parts
+from celery_dlq.cli.screens.letter import contents_of, ticket_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import (
     Block,
@@ -20,6 +20,7 @@ from celery_dlq.cli.screens.parts import (
 from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.view.groups import Grouping, ends_of, standing
+from celery_dlq.view.letters import own_traceback
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.
@@ -58,6 +59,8 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
         (Column("FAILURES", right=True, from_width=80), lambda group: group.total_count),
         (Column("TASK"), lambda group: last_name(group.task)),
         (Column("EXCEPTION"), lambda group: last_name(group.exception_type)),
+        (Column("VERDICT", rigid=True), verdict_of),
+        (Column("RULE", from_width=120), lambda group: group.rule),
         (Column("STATUS", rigid=True), lambda group: standing(group, now)),
         (Column("MESSAGE"), lambda group: Short(first_line(group.message), group.message)),
         (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
@@ -70,6 +73,11 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
         last_day = Column("LAST 24 H", rigid=True, from_width=140)
         fields.append((last_day, lambda group: sparkline(trends[group.fingerprint])))
     return fields
+
+
+def verdict_of(group: Group) -> str:
+    """The verdict on its newest letter; empty if it is unknown."""
+    return group.verdict.value if group.verdict else ""
 
 
 def _tickets_of(group: Group, tickets: Tickets) -> str:
@@ -97,6 +105,8 @@ def group_parts(
         ("Id", group.fingerprint),
         ("Task", group.task),
         ("Exception", group.exception_type),
+        ("Verdict", verdict_of(group)),
+        ("Rule", group.rule),
         ("Grouped", grouping.grouped),
         *((_MERGED[one.why], one.in_words()) for one in grouping.merged),
         ("Status", standing(group, now) or group.status.value),
@@ -116,7 +126,12 @@ def group_parts(
         ("Arrivals/h", arrivals),
     )
     texts = [("Note", group.note), ("Example", group.message)]
+    newest = grouping.newest
+    if newest is not None:
+        texts.append(("Traceback of the newest letter", own_traceback(newest.traceback)))
     blocks = [Block(title, text) for title, text in texts if text]
+    if newest is not None:
+        blocks += contents_of(newest, title="Arguments of the newest letter")
     given = ticket_parts(tickets, "Tickets")
     return [
         facts,

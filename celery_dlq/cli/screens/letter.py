@@ -241,7 +241,7 @@ def letter_parts(
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
     parts += handled_parts(*handled)
     parts += _changed(redrives, changes)
-    parts += [*_contents(letter, with_body), _message(letter, trace_url)]
+    parts += [*contents_of(letter, with_body), _message(letter, trace_url)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     if letter.log:
@@ -278,12 +278,15 @@ def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator
             yield Block(title, sending.change)
 
 
-def _contents(letter: DeadLetter, with_body: bool) -> list[Part]:
+def contents_of(
+    letter: DeadLetter, with_body: bool = False, title: str = "Arguments"
+) -> list[Part]:
+    """The arguments of a letter, or its body if they could not be read, as parts of a screen."""
     if has_unread_body(letter):
         return [Block("Body", shown_body(letter.envelope.body, raw=with_body))]
     # Known arguments are shown as JSON, even if they are empty.
     pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
-    return [Facts("Arguments", pairs)] if any(text for _, text in pairs) else []
+    return [Facts(title, pairs)] if any(text for _, text in pairs) else []
 
 
 def _message(letter: DeadLetter, trace_url: str) -> Facts:

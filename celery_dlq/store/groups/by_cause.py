@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError, UnknownGroup
@@ -24,10 +25,10 @@ from celery_dlq.model.group import (
     Split,
     hour_of,
 )
-from celery_dlq.model.states import State
+from celery_dlq.model.states import State, Verdict
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
-from celery_dlq.store.database.tables import group, trend
+from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.groups.triage import act_detail, decided, group_from, is_group, locked
@@ -36,11 +37,27 @@ from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
     group_conditions,
-    newest_message,
     one_of,
 )
 from celery_dlq.store.rows.rows import fit
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT
+
+
+def _newest_in(state: State) -> ScalarSelect[int]:
+    """The id of a group's newest letter in a state, which an index has in the order of time."""
+    found = select(letter.c.id).where(
+        letter.c.fingerprint == group.c.fingerprint, letter.c.state == state.value
+    )
+    newest_first = found.order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
+    return newest_first.limit(1).correlate(group).scalar_subquery()
+
+
+#: The ids of the newest open letters of groups, or of closed ones if none is open.
+_NEWEST = select(
+    func.coalesce(*map(_newest_in, (State.DEAD, State.REDRIVEN, State.RESOLVED, State.DISCARDED)))
+).select_from(group)
+
+_KEY = letter.c.fingerprint, letter.c.task, letter.c.exception_type
 
 
 class Groups(StoreRole):
@@ -81,7 +98,7 @@ class Groups(StoreRole):
         )  # fmt: skip
         chosen = select(group).where(*found).order_by(*largest).limit(limit)
         rows = connection.execute(chosen).mappings().all()
-        return [_with_open_message(connection, group_from(row, now)) for row in rows]
+        return _with_newest(connection, [group_from(row, now) for row in rows])
 
     @reads
     def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
@@ -92,8 +109,7 @@ class Groups(StoreRole):
         stored = select(group).where(group.c.fingerprint == name)
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
         rows = connection.execute(largest).mappings().all()
-        found = _summed([group_from(row, now) for row in rows])
-        return None if found is None else _with_open_message(connection, found)
+        return _summed(_with_newest(connection, [group_from(row, now) for row in rows]))
 
     @reads
     def merged(self, connection: Connection, fingerprint: str) -> list[Alias]:
@@ -163,14 +179,27 @@ def _summed(rows: Sequence[Group]) -> Group | None:
     )
 
 
-def _with_open_message(connection: Connection, found: Group) -> Group:
-    """``found`` with the message of its newest open letter. The row has that of the newest letter, which may
-    have been repaired and closed."""
-    if not 0 < found.open_count < found.total_count:
+def _with_newest(connection: Connection, found: Sequence[Group]) -> list[Group]:
+    """``found``, each with the verdict on its newest open letter, and with the message of that letter. The
+    row has the message of the newest letter, which may have been repaired and closed."""
+    named = one_of(connection, group.c.fingerprint, sorted({one.fingerprint for one in found}))
+    ids = connection.execute(_NEWEST.where(named)).scalars().all() if found else ()
+    known = sorted({one for one in ids if one is not None})
+    shown = select(*_KEY, letter.c.message, letter.c.verdict, letter.c.rule)
+    rows = connection.execute(shown.where(one_of(connection, letter.c.id, known))) if known else ()
+    newest = {tuple(row[:3]): row for row in rows}
+    return [
+        _as_newest(one, newest.get((one.fingerprint, one.task, one.exception_type)))
+        for one in found
+    ]
+
+
+def _as_newest(found: Group, newest: Any) -> Group:
+    if newest is None:
         return found
-    key = found.fingerprint, found.task, found.exception_type
-    message = newest_message(connection, key, (State.DEAD, State.REDRIVEN))
-    return replace(found, message=clip(message, SAMPLE_LIMIT) or found.message)
+    message = clip(newest.message, SAMPLE_LIMIT) if found.open_count else ""
+    verdict, rule = Verdict(newest.verdict), newest.rule
+    return replace(found, message=message or found.message, verdict=verdict, rule=rule)
 
 
 def _behind(mark: GroupMark) -> ColumnElement[bool]:

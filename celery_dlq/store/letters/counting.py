@@ -325,8 +325,8 @@ def _added(connection: Connection, parts: Sequence[Part]) -> Counter[str]:
     return Counter({task: int(number) for task, number in connection.execute(added)})
 
 
-#: The most letters of a group that are counted one by one.
-MOST_COUNTED = 100_000
+#: The most letters of a group that are counted one by one from an index; and from their rows.
+MOST_COUNTED, MOST_READ = 100_000, 20_000
 
 _MINUTE = timedelta(minutes=1)
 
@@ -385,12 +385,10 @@ class OverTime(StoreRole):
     @reads
     def releases(self, connection: Connection, fingerprint: str) -> list[ReleaseCount] | None:
         """The open letters of a group by the release that failed last, the newest release first; letters
-        without a release are left out. None if more than :data:`MOST_COUNTED` would have to be counted: no
-        index has the release, so this reads their rows."""
-        if (
-            sum_of(connection, group.c.open_count, group.c.fingerprint == fingerprint)
-            > MOST_COUNTED
-        ):
+        without a release are left out. None if more than :data:`MOST_READ` would have to be read: no index
+        has the release."""
+        known = sum_of(connection, group.c.open_count, group.c.fingerprint == fingerprint)
+        if known > MOST_READ:
             return None
         release, began = letter.c.release, func.min(letter.c.last_failed_at)
         of_group = [letter.c.fingerprint == fingerprint, in_states(OPEN_STATES), release != ""]

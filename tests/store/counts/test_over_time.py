@@ -91,9 +91,9 @@ class TestReleases:
 
     def test_too_many_letters_are_not_counted(self, store, monkeypatch):
         store.letters.save([failed(name, 10, release="1.4") for name in "ab"])
-        monkeypatch.setattr(counting, "MOST_COUNTED", 2)
+        monkeypatch.setattr(counting, "MOST_READ", 2)
         assert store.over_time.releases(CAUSE) == [ReleaseCount("1.4", 2, at(10))]
-        monkeypatch.setattr(counting, "MOST_COUNTED", 1)
+        monkeypatch.setattr(counting, "MOST_READ", 1)
         assert store.over_time.releases(CAUSE) is None
 
     def test_a_group_without_letters_has_none(self, store):

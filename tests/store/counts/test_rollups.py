@@ -59,6 +59,8 @@ def test_a_group_says_what_it_is_about(groups):
             total_count=2,
             first_seen_at=T0,
             last_seen_at=minutes(5),
+            verdict=Verdict.TERMINAL,
+            rule="python.bug",
         )
     ]
 

@@ -23,7 +23,8 @@ from celery_dlq.model.group import (
     Reopen,
     Resolve,
 )
-from celery_dlq.model.states import State
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
@@ -384,6 +385,34 @@ def test_the_message_of_a_group_is_that_of_an_open_letter(store):
     assert [one.message for one in store.groups.find(Filter(), now=minutes(20))] == ["tenant acme"]
     store.closing.discard(Filter(ids=("n0", "n1")), who="ann", why="", now=minutes(9))
     assert read(store).message == "tenant globex", "none is open"
+
+
+def test_a_group_has_the_verdict_on_its_newest_open_letter(store):
+    def judged(name, minutes, verdict, rule):
+        return failure(name, minutes, explanation=Explanation(verdict=verdict, rule=rule))
+
+    def verdicts():
+        [listed] = store.groups.find(Filter(), now=minutes(20), which=GroupFilter(emptied=True))
+        assert (listed.verdict, listed.rule) == (read(store).verdict, read(store).rule)
+        return listed.verdict, listed.rule
+
+    transient, terminal = (Verdict.TRANSIENT, "http.status"), (Verdict.TERMINAL, "python.bug")
+    store.letters.save([judged("old", 1, *terminal), judged("new", 2, *transient)])
+    assert verdicts() == transient
+    store.closing.discard(Filter(ids=("new",)), who="ann", why="", now=minutes(9))
+    assert verdicts() == terminal
+    store.closing.discard(Filter(ids=("old",)), who="ann", why="", now=minutes(9))
+    triage(store, Ignore())
+    assert verdicts() == transient, "that of the newest closed one"
+
+
+def test_a_group_without_stored_letters_has_no_verdict(store):
+    store.letters.save([failure("gone")])
+    triage(store, Ignore())
+    store.deleting.delete(
+        Filter(ids=("gone",), states=frozenset({State.DEAD})), who="ann", why="x", now=minutes(9)
+    )
+    assert (read(store).verdict, read(store).rule) == (None, "")
 
 
 def test_letters_and_their_failures_are_counted_apart(store):

@@ -10,6 +10,14 @@ from celery_dlq.model.group import GroupStatus
 
 CHARGE, MAIL = "9c1e0000deadbeef", "aaaa000000000000"
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/venv/lib/python3.12/site-packages/celery/app/trace.py", line 453, in trace_task
+    R = retval = fun(*args, **kwargs)
+  File "/srv/shop/billing.py", line 12, in charge
+    raise ValueError("bad currency")
+ValueError: bad currency
+"""
+
 
 @pytest.fixture(autouse=True)
 def ada(monkeypatch):
@@ -39,9 +47,15 @@ def act(run, *args):
 def test_the_list_shows_marks_and_decisions(run, store, three):
     act(run, "resolve", "9c1e")
     lines = run("groups").stdout.splitlines()
-    assert lines[0].split()[:6] == ["GROUP", "OPEN", "FAILURES", "TASK", "EXCEPTION", "STATUS"]
-    assert lines[1].split()[:6] == [CHARGE, "2", "2", "shop.charge", "ValueError", "resolved"]
-    assert lines[2].split()[5] == "new"
+    assert lines[0].split()[3:8] == ["TASK", "EXCEPTION", "VERDICT", "RULE", "STATUS"]
+    assert lines[1].split()[3:8] == [
+        "shop.charge",
+        "ValueError",
+        "terminal",
+        "python.bug",
+        "resolved",
+    ]
+    assert lines[2].split()[7] == "new"
 
 
 def test_a_wide_terminal_draws_the_last_day(run, three, terminal):
@@ -64,7 +78,7 @@ def test_the_json_fields_are_the_api(run, read, three):
         "status": "ignored", "status_at": "2026-11-21T13:00:00+00:00", "status_by": "ada",
         "ignored_until": "2026-11-21T15:00:00+00:00", "ignored_rate": None, "ignored_total": 7,
         "resolved_in": "", "regressed_at": None, "owner": "bob", "note": "", "marks": [], "tickets": [],
-        "route": "", "route_owner": "",
+        "route": "", "route_owner": "", "verdict": "terminal", "rule": "python.bug",
     }  # fmt: skip
 
 
@@ -171,6 +185,16 @@ class TestShow:
             f"See its letters: celery dlq list --group {CHARGE}",
         ):  # fmt: skip
             assert expected in out
+
+    def test_why_its_newest_letter_died(self, run, store, three):
+        store.letters.save([letter("new", attempt(minutes=40), traceback=TRACEBACK)])
+        out = run("groups", "show", "9c1e").stdout
+        for expected in (
+            "Verdict     terminal", "Rule        python.bug", "Traceback of the newest letter",
+            'shop/billing.py", line 12', "Arguments of the newest letter", '{"currency": "EUX"}',
+        ):  # fmt: skip
+            assert expected in out
+        assert "celery/app/trace.py" not in out
 
     def test_the_end_of_ignoring_is_shown(self, run, three):
         act(run, "ignore", "9c1e", "--until-count", "3")

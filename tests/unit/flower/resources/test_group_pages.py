@@ -554,6 +554,13 @@ class TestEvidence:
         save("third", 3, "acme", traceback=TRACEBACK)
         return ann.get(f"{GROUPS}/ffff")
 
+    def test_the_verdict_and_its_rule(self, ann, page):
+        [(_, said)] = page.find("p", id="dlq-verdict")
+        assert " ".join(said.split()) == "The newest letter is terminal, by the rule python.bug."
+        assert page.find("a", href="/dead-letters/letters?group=ffff&rule=python.bug")
+        listed = [text for _, text in ann.get(GROUPS).find("small", **{"class": "dlq-verdict"})]
+        assert listed == ["terminal: python.bug"] * 3
+
     def test_the_newest_traceback_has_the_users_own_frames(self, page):
         [(_, shown)] = page.find("pre", **{"class": "dlq-code dlq-traceback"})
         assert "shop/billing.py" in shown
@@ -596,7 +603,7 @@ class TestEvidence:
         assert ann.get(PAGE).find("a", id="dlq-redrive-release") == []
 
     def test_too_many_letters_are_not_counted_by_release(self, ann, monkeypatch):
-        monkeypatch.setattr(counting, "MOST_COUNTED", 1)
+        monkeypatch.setattr(counting, "MOST_READ", 1)
         page = ann.get(PAGE)
         assert page.status == 200
         assert "not counted, because there are too many open letters" in page.text
