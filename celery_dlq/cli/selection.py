@@ -125,12 +125,8 @@ def _check_names(session: Session, wanted: Filter) -> None:
 def _remark_names(session: Session, wanted: Filter) -> None:
     """Say which name may be meant if no letter has the given one. That is not an error: letters with it may
     come."""
-    for field in _REMARKED & wanted.given:
-        name = getattr(wanted, field)
-        alone = Filter(**{field: name}, states=frozenset(State))
-        if not session.store.letters.find(alone, limit=1).letters:
-            known = session.store.counts.names(field)
-            session.say(unknown_name(f"the {field} of a letter", name, known))
+    for said in lookup.unknown_names(session.store, wanted, _REMARKED):
+        session.say(said)
 
 
 def _check_values(session: Session) -> None:

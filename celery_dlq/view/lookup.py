@@ -6,7 +6,7 @@ such a command leaves it empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
@@ -23,15 +23,18 @@ from celery_dlq.errors import (
     UnknownLetter,
     UnknownOperation,
 )
+from celery_dlq.known import unknown_name
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.redact import Redactor, clip
-from celery_dlq.store.base import Operation, Page, Rows
+from celery_dlq.store.base import Filter, Operation, Page, Rows
 from celery_dlq.view import times
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.store.base import Argument, Filter
+    from celery_dlq.store.base import Argument
 
 #: The roles of the store that screens read, each with the function that hides the secrets in its values, and
 #: the methods that return such values.
@@ -91,11 +94,37 @@ NOT_KEPT = (
     "restart the workers."
 )
 
+#: The most closed letters that are counted.
+_CLOSED_COUNTED = 50
+
 #: Candidates that an error lists for an ambiguous prefix.
 _CANDIDATES = 10
 
 #: Characters of an id that an error repeats.
 _SHOWN = 80
+
+
+def unknown_names(store: Store, wanted: Filter, fields: Collection[str]) -> Iterator[str]:
+    """Says for each of ``fields`` whose name in ``wanted`` no letter has, which name may be meant. That is
+    not an error: letters with it may come."""
+    for name in sorted(wanted.given & frozenset(fields)):
+        value = getattr(wanted, name)
+        alone = Filter(**{name: value}, states=frozenset(State))
+        if not store.letters.find(alone, limit=1).letters:
+            yield unknown_name(f"the {name} of a letter", value, store.counts.names(name))
+
+
+def closed_too(store: Store, wanted: Filter, *, patience_s: float) -> tuple[str, Sequence[str]]:
+    """How many closed letters match, in words, and their states; empty if a search of at most ``patience_s``
+    finds none."""
+    closed = replace(wanted, states=CLOSED_STATES)
+    page = store.letters.find(closed, limit=_CLOSED_COUNTED, patience_s=patience_s)
+    number = len(page.letters)
+    if not number:
+        return "", ()
+    some = " or more" if page.next else ""
+    said = f"{counted(number, 'closed letter')}{some} also match{'es' if number == 1 else ''}"
+    return said, sorted({one.state.value for one in page.letters})
 
 
 def letter_id(store: Store, prefix: str, *, see: str = "") -> str:

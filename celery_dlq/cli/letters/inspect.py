@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import replace
 
 import click
 
@@ -16,19 +15,17 @@ from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.store.base import Filter, Page
-from celery_dlq.view import records, times
+from celery_dlq.view import lookup, records, times
 from celery_dlq.view.compare import compared, difference, own_tracebacks
 from celery_dlq.view.letters import HANDLINGS_SHOWN
-from celery_dlq.view.text import counted
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
 
-#: The most closed letters that are counted, and the seconds that this may take.
-_CLOSED_COUNTED, _CLOSED_PATIENCE_S = 50, 0.5
+#: The seconds in which closed letters are counted.
+_CLOSED_PATIENCE_S = 0.5
 
 
 @click.command("list", cls=HeadedCommand)
@@ -63,17 +60,9 @@ def list_letters(
 
 def _say_closed(session: Session, wanted: Filter) -> None:
     """Say how many closed letters also match, as far as a quick search finds them."""
-    closed = replace(wanted, states=CLOSED_STATES)
-    page = session.store.letters.find(closed, limit=_CLOSED_COUNTED, patience_s=_CLOSED_PATIENCE_S)
-    if page.letters:
-        some = " or more" if page.next else ""
-        states = " ".join(
-            f"--state {state}" for state in sorted({one.state.value for one in page.letters})
-        )
-        number = counted(len(page.letters), "closed letter")
-        session.say(
-            f"{number}{some} also match{'es' if len(page.letters) == 1 else ''}; add: {states}"
-        )
+    said, states = lookup.closed_too(session.store, wanted, patience_s=_CLOSED_PATIENCE_S)
+    if said:
+        session.say(f"{said}; add: {' '.join(f'--state {state}' for state in states)}")
 
 
 def _listed(page: Page) -> Iterator[Part]:

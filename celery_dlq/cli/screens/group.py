@@ -130,12 +130,12 @@ def group_parts(
     if newest is not None:
         texts.append(("Traceback of the newest letter", own_traceback(newest.traceback)))
     blocks = [Block(title, text) for title, text in texts if text]
-    if newest is not None:
-        blocks += contents_of(newest, title="Arguments of the newest letter")
+    call = contents_of(newest, title="Arguments of the newest letter") if newest else []
     given = ticket_parts(tickets, "Tickets")
     return [
         facts,
         *given,
         *blocks,
+        *call,
         f"See its letters: {command('list', '--group', group.fingerprint)}",
     ]

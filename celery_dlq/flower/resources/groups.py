@@ -258,6 +258,8 @@ class GroupsView(FilterForm):
     rows: Sequence[GroupRow] = ()
     #: What an act on a row has done.
     done: str = ""
+    #: If none matches, names in the filters that no letter has.
+    near: Sequence[str] = ()
 
     statuses: Sequence[str] = tuple(status.value for status in GroupStatus)
     marks: Sequence[str] = tuple(mark.value for mark in Mark)
@@ -283,10 +285,15 @@ class GroupsPage(Page):
             view = GroupsView(given=given, problem=str(error), pairs=_set_in(given))
             self.page("groups", view, 400)
             return
+        near: Sequence[str] = ()
+        if not rows and not after:
+            named = ("task", "exception", "route")
+            near = await self.site.ask(lambda store: [*lookup.unknown_names(store, wanted, named)])
         view = GroupsView(
             given=given,
             pairs=_set_in(given),
             rows=rows,
+            near=near,
             next=GroupMark.of(found[_LIMIT - 1]).cursor if len(found) > _LIMIT else "",
             done=what_was_done(given),
         )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -38,7 +39,7 @@ from celery_dlq.redact import LONGEST, Redactor, clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.store.saved_filters import SavedFilter
-from celery_dlq.view import records, times
+from celery_dlq.view import lookup, records, times
 from celery_dlq.view.letters import argument_values
 from celery_dlq.view.lookup import is_secret
 from celery_dlq.view.text import counted, short_ids
@@ -216,6 +217,14 @@ BOX = "q"
 
 _OTHERS = ("after", BOX, *DONE)
 
+#: The fields of a filter whose names are compared with those of letters.
+_NAMED = ("task", "exception", "queue", "route", "release")
+
+#: Closed letters in words, with their states; and names that no letter has, each with those that are near.
+Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
+
+_NOTHING: Beyond = ("", ()), ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -255,6 +264,9 @@ class LettersView(FilterForm):
     saved: Sequence[Saved] = ()
     #: The states of the letters that match.
     shown: frozenset[State] = frozenset()
+    #: If none matches: how many closed letters do, in words, with their states; and names that no letter has.
+    closed: tuple[str, Sequence[str]] = ("", ())
+    near: Sequence[str] = ()
 
     states: Sequence[str] = tuple(state.value for state in State)
     acts_done: Sequence[str] = DONE
@@ -357,8 +369,10 @@ class LettersPage(Page):
         whole = after is None and page.next is None
         count = len(page.letters) if whole else await self._count(given, wanted)
         fields = fields_of(given)
-        saved = await self.site.recall(("saved filters",), lambda store: store.saved_filters.read())
         rows = rows_of([*page.letters, *page.further], held, self.site.parameters)
+        is_empty = whole and not rows and not page.searched_to and bool(fields)
+        closed, near = await self.site.ask(partial(beyond, wanted=wanted)) if is_empty else _NOTHING
+        saved = await self.site.recall(("saved filters",), lambda store: store.saved_filters.read())
         return LettersView(
             given=given,
             rows=rows[: len(page.letters)],
@@ -367,6 +381,8 @@ class LettersPage(Page):
             pairs=pairs_of(fields),
             saved=as_saved(saved, fields),
             shown=wanted.wanted_states,
+            closed=closed,
+            near=near,
             next=page.next or "",
             searched_to=page.searched_to,
             values_lack_to=lack_to,
@@ -418,6 +434,16 @@ class Letters(Api):
             records.letter_record(letter, owner=self.site.owner_of(letter.route))
             for letter in letters
         ]
+
+
+def beyond(store: Store, wanted: Filter) -> Beyond:
+    """What may be meant by filters that no letter matches: closed letters, and names that are near."""
+    closed = (
+        _NOTHING[0]
+        if wanted.states
+        else lookup.closed_too(store, wanted, patience_s=SEARCH_PATIENCE_S)
+    )
+    return closed, [*lookup.unknown_names(store, wanted, _NAMED)]
 
 
 def look(

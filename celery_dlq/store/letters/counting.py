@@ -94,8 +94,8 @@ class Counts(StoreRole):
     @reads
     def names(self, connection: Connection, field: str) -> Sequence[str]:
         """The values of ``field``, such as ``exception`` or ``release``, that stored letters have."""
-        column = {"exception": cell.c.exception_type, "queue": cell.c.queue}.get(field)
-        column = letter.c[field] if column is None else column
+        name = "exception_type" if field == "exception" else field
+        column = cell.c[name] if name in cell.c else letter.c[name]
         found = connection.execute(select(column).distinct().limit(NAMES_LIMIT)).scalars()
         return sorted(filter(None, found))
 

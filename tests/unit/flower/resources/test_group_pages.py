@@ -121,6 +121,13 @@ class TestList:
         assert second.find("a", rel="next") == []
         assert second.find("a", href=f"{GROUPS}?status=open")[0][1] == "First page"
 
+    def test_a_list_without_groups_offers_the_names_that_are_near(self, ann):
+        page = ann.get(f"{GROUPS}?exception=valueerr")
+        assert "No groups match." in page.text
+        [(_, said)] = page.find("p", **{"class": "dlq-note dlq-near"})
+        assert "did you mean 'ValueError'?" in said
+        assert ann.get(f"{GROUPS}?owner=eve").find("p", **{"class": "dlq-note dlq-near"}) == []
+
     def test_an_unknown_mark_is_refused(self, ann):
         page = ann.get(f"{GROUPS}?after=x")
         assert page.status == 400

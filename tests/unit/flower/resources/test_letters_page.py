@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.factories import attempt, letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.flower.resources import letters
@@ -167,6 +167,43 @@ def test_the_wait_for_a_count_is_short(ann, many, store, monkeypatch):
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     counted.set()
     assert "63 letters open" in ann.get(LETTERS).text
+
+
+class TestNothingMatches:
+    def test_closed_letters_that_match_are_counted_and_one_click_away(self, ann, store):
+        store.letters.save([letter("paid", kwargs={"order_id": 4711}, queue="celery")])
+        store.closing.discard(Filter(ids=("paid",)), who="ann", why="", now=T0)
+        page = ann.get(f"{LETTERS}?arg=order_id%3D4711")
+        assert "No letters match." in page.text
+        [(_, said)] = page.find("p", id="dlq-closed-too")
+        assert said == "1 closed letter also matches"
+        [(found, _)] = page.find("a", href=f"{LETTERS}?arg=order_id%3D4711&state=discarded")
+        assert "1 letter matches" in ann.get(found["href"]).text
+
+    def test_closed_letters_do_not_count_if_states_are_chosen(self, ann, store):
+        store.closing.discard(Filter(), who="ann", why="", now=T0)
+        assert ann.get(f"{LETTERS}?task=charge").find("p", id="dlq-closed-too")
+        assert not ann.get(f"{LETTERS}?task=charge&state=dead").find("p", id="dlq-closed-too")
+
+    @pytest.mark.parametrize(
+        ("query", "meant"),
+        [
+            ("task=chagre", "'chagre' is not the task of a letter; did you mean 'shop.charge'?"),
+            ("exception=valueerr", "did you mean 'ValueError'?"),
+            ("queue=celerx", "did you mean 'celery'?"),
+            ("release=1.4.3", "did you mean '1.4.2'?"),
+            ("route=nowhere", "'nowhere' is not the route of a letter; none exists."),
+        ],
+    )
+    def test_names_that_are_near_are_offered(self, ann, query, meant):
+        [(_, said)] = ann.get(f"{LETTERS}?{query}").find("p", **{"class": "dlq-note dlq-near"})
+        assert meant in said
+
+    def test_a_list_with_letters_asks_for_no_names(self, ann, store, monkeypatch):
+        monkeypatch.setattr(
+            type(store.counts), "names", lambda *_: pytest.fail("a page with letters")
+        )
+        assert "match" in ann.get(f"{LETTERS}?task=charge").text
 
 
 class TestSearch:
