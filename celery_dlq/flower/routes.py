@@ -11,9 +11,9 @@ from typing import Any
 
 from tornado.routing import URLSpec
 from tornado.template import Loader, Template
-from tornado.web import RequestHandler, StaticFileHandler
+from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
-from celery_dlq.flower.http.handler import Handler
+from celery_dlq.flower.http.handler import Api, Handler, Page
 from celery_dlq.flower.http.site import STATIC, Site
 from celery_dlq.flower.resources import (
     audit,
@@ -109,6 +109,22 @@ class Route:
         return re.escape(literal) + "".join(_PART + re.escape(text) for text in others)
 
 
+class NoPage(Page):
+    """Answers for an address that no page has."""
+
+    def get(self) -> None:
+        """Say so."""
+        raise HTTPError(404)
+
+
+class NoResource(Api):
+    """Answers for an address of the REST API that nothing has."""
+
+    def get(self) -> None:
+        """Say so."""
+        raise HTTPError(404)
+
+
 def _acts(path: str, handler: type[Handler], *acts: str) -> list[Route]:
     """The addresses of acts: their names follow ``path``."""
     return [Route(f"{path}/{act}", handler, act=act) for act in acts]
@@ -181,4 +197,6 @@ def url_specs(site: Site) -> list[URLSpec]:
             )
             for route in (*PAGES, *API)
         ),
+        URLSpec(root + r"/dead-letters/.*", NoPage, {"site": site}),
+        URLSpec(root + r"/api/dead-letters/.*", NoResource, {"site": site}),
     ]

@@ -134,7 +134,10 @@ class Stall:
     def what(self) -> str:
         """What the worker has done, for people."""
         if not self.queues:
-            return f"has kept {self.messages} messages for {self.seconds:.0f} s that it has free slots for"
+            return (
+                f"has kept {self.messages} message{'s' * (self.messages != 1)} for {self.seconds:.0f} s that "
+                "it has free slots for"
+            )
         waiting = f"{', '.join(self.queues)}: {self.messages}"
         return (
             f"has received nothing for {self.seconds:.0f} s, although it has free slots and messages wait "

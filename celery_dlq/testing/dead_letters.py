@@ -19,6 +19,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.testing.messages import Messages
+from celery_dlq.view.text import counted
 from celery_dlq.worker.body.answer import decide
 from celery_dlq.worker.failure import type_name
 
@@ -124,7 +125,7 @@ class DeadLetters:
         if len(found) != count:
             words = {name: value for name, value in wanted.to_dict().items() if name != "states"}
             conditions = ", ".join(f"{name} {value}" for name, value in words.items())
-            self._fail(f"{count} dead letters with {conditions}", len(found))
+            self._fail(f"{counted(count, 'dead letter')} with {conditions}", len(found))
         return found[-1]
 
     def assert_retried(self, task: Any, *, times: int | None = None) -> None:
@@ -134,7 +135,8 @@ class DeadLetters:
         name = self._task(task) or ""
         found = sum(sent.retries for sent in self._messages if ends_with(sent.task, name))
         if found != times if times is not None else not found:
-            self._fail(f"{'some' if times is None else times} retries of {name}", found)
+            wanted = "some retries" if times is None else counted(times, "retry", "retries")
+            self._fail(f"{wanted} of {name}", found)
 
     def assert_verdict(
         self, exception: BaseException, verdict: str, *, rule: str | None = None, task: Any = None
@@ -197,7 +199,7 @@ def _line(letter: DeadLetter) -> str:
     return (
         f"{letter.task}[{letter.task_id}] is {letter.state.value}: reason {letter.reason.value}, "
         f"{letter.exception_type}: {clip(letter.message, _CLIPPED)}; rule {letter.explanation.rule}, "
-        f"{len(letter.attempts)} attempts"
+        f"{counted(len(letter.attempts), 'attempt')}"
     )
 
 

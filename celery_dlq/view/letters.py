@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from celery_dlq.model.headers import trace_of
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import ELIDED, hide_known
@@ -62,6 +62,13 @@ _REPEATED = re.compile(r"^  \[Previous line repeated \d+ more times?\]$")
 
 #: Code that is not the user's, on whatever machine: installed packages, and Python's own.
 _FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]", re.I)
+
+
+def attempts_in_order(letter: DeadLetter) -> list[tuple[int, Attempt]]:
+    """The attempts that are kept of a letter, each with its number over all redrives: Celery's own numbers
+    begin again with each redrive."""
+    first = max(0, letter.attempt_count - len(letter.attempts)) + 1
+    return [*enumerate(letter.attempts, first)]
 
 
 def first_step(reason: Reason) -> str:

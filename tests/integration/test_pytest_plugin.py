@@ -141,6 +141,8 @@ def test_a_failed_assertion_says_what_is_there(app: Celery, dlq: DeadLetters) ->
     )
     assert "is dead: reason terminal, ValueError: invalid literal" in said
     assert "0 retries; success" in said
+    with pytest.raises(AssertionError, match=r"expected 1 dead letter with task charge, exc"):
+        dlq.assert_dead("charge", exception=KeyError)
     with pytest.raises(AssertionError, match=r"expected 3 retries of charge; found 0\."):
         dlq.assert_retried("charge", times=3)
     with pytest.raises(AssertionError, match=r"expected some retries of charge; found 0\."):

@@ -30,6 +30,7 @@ from celery_dlq.view.auto_redrives import HELD, holding
 from celery_dlq.view.letters import (
     CHANGE,
     MEANINGS,
+    attempts_in_order,
     first_step,
     has_unread_body,
     page_of_trace,
@@ -177,17 +178,17 @@ _FIELDS: Sequence[Field] = (
 _ROUTE_FIELD: Field = (Column("ROUTE", from_width=140), lambda letter: letter.route)
 
 _ATTEMPT_FIELDS: Sequence[Field] = (
-    (Column("#", right=True, rigid=True), lambda attempt: attempt.number),
-    (Column("REDRIVE", right=True, from_width=100), lambda attempt: attempt.redrive),
-    (Column("FAILED", rigid=True), lambda attempt: attempt.failed_at),
-    (Column("EXCEPTION"), lambda attempt: attempt.exception_type),
-    (Column("MESSAGE"), lambda attempt: first_line(attempt.message)),
-    (Column("VERDICT", rigid=True), lambda attempt: attempt.verdict.value),
-    (Column("RULE", from_width=80), lambda attempt: attempt.rule),
-    (Column("WORKER", from_width=120), lambda attempt: attempt.worker),
+    (Column("#", right=True, rigid=True), lambda one: one[0]),
+    (Column("REDRIVE", right=True, from_width=100), lambda one: one[1].redrive),
+    (Column("FAILED", rigid=True), lambda one: one[1].failed_at),
+    (Column("EXCEPTION"), lambda one: one[1].exception_type),
+    (Column("MESSAGE"), lambda one: first_line(one[1].message)),
+    (Column("VERDICT", rigid=True), lambda one: one[1].verdict.value),
+    (Column("RULE", from_width=80), lambda one: one[1].rule),
+    (Column("WORKER", from_width=120), lambda one: one[1].worker),
     (
         Column("THEN WAITED", right=True, rigid=True),
-        lambda attempt: "" if attempt.delay_s is None else duration(attempt.delay_s),
+        lambda one: "" if one[1].delay_s is None else duration(one[1].delay_s),
     ),
 )
 
@@ -236,7 +237,7 @@ def letter_parts(
         parts.append(Facts(HELD, holding(held)))
     parts.append(Block("Error", error))
     if letter.attempts:
-        parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
+        parts.append(table_of(_ATTEMPT_FIELDS, attempts_in_order(letter), "Attempts"))
     if redrives:
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
     parts += handled_parts(*handled)

@@ -27,7 +27,7 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.headers import trace_of
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
@@ -39,6 +39,7 @@ from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
     HANDLINGS_SHOWN,
+    attempts_in_order,
     first_step,
     has_unread_body,
     named_arguments,
@@ -139,6 +140,11 @@ class LetterView:
     parameters: Sequence[str] = ()
     #: Why a form was not accepted.
     problem: str = ""
+
+    @property
+    def attempts(self) -> Sequence[tuple[int, Attempt]]:
+        """Its attempts, with their numbers over all redrives."""
+        return attempts_in_order(self.letter)
 
     @property
     def is_live(self) -> bool:

@@ -73,14 +73,18 @@ def judge(auto: AutoRedrive, one: Candidate, now: datetime, *, release: str) -> 
     return Judgement(Fate.TAKE)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _why_hold(auto: AutoRedrive, one: Candidate, tries: Sequence[AutoTry]) -> str:
     if any(item.fingerprint != one.fingerprint for item in tries):
         return "it failed differently after an automatic redrive"
     if len(tries) >= auto.limits.per_letter:
-        return f"it was redriven by itself {len(tries)} times and failed again"
+        return f"it was redriven by itself {_times(len(tries))} and failed again"
     most = auto.orders.checking.max_redrives
     if most is not None and one.redrive_count >= most:
-        return f"it was redriven {one.redrive_count} times and failed again"
+        return f"it was redriven {_times(one.redrive_count)} and failed again"
     return ""
 
 

@@ -1,6 +1,7 @@
 """Adding the tab to Flower; an error never stops Flower."""
 
 import importlib.metadata
+import json
 import re
 from pathlib import Path
 
@@ -133,6 +134,27 @@ class TestNavigation:
     def test_an_unknown_navigation_is_left_unchanged(self, caplog):
         assert routes.with_tab("<nav>something else</nav>") == "<nav>something else</nav>"
         assert "/dead-letters" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/dead-letters/nowhere", "/dead-letters/letters/a/b/c/d"])
+def test_an_address_without_a_page_says_so_on_a_page_of_ours(visit, path):
+    page = visit().get(path)
+    assert page.status == 404
+    assert "This page does not exist. Go back to the overview." in page.text
+    assert page.find("a", href="/dead-letters")
+    assert [text for _, text in page.find("h1")] == ["Not found"]
+
+
+def test_an_address_without_a_resource_says_so_as_json(visit, monkeypatch):
+    monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
+    answer = visit().get("/api/dead-letters/letters/a/b/c")
+    assert answer.status == 404
+    assert json.loads(answer.body)["error"]["title"] == "Not found"
+
+
+@pytest.mark.parametrize("name", ["", "groups", "letters", "operations", "auto-redrives", "audit"])
+def test_every_page_of_the_tab_has_one_heading(visit, name):
+    assert len(visit().get(f"/dead-letters/{name}".rstrip("/")).find("h1")) == 1
 
 
 def test_every_address_is_matched_by_one_route_only():

@@ -45,6 +45,13 @@ def whole(store):
     return "0d3f1111-aaaa"
 
 
+def test_attempts_are_numbered_through_redrives(run, store):
+    runs = attempt(1), attempt(2, minutes=1), attempt(1, redrive=1, minutes=30)
+    store.letters.save([letter("again", *runs, redrive_count=1)])
+    lines = run("show", "again").stdout.partition("Attempts\n")[2].splitlines()
+    assert [line.split()[:2] for line in lines[1:4]] == [["1", "0"], ["2", "0"], ["3", "1"]]
+
+
 def test_it_starts_with_the_cause_and_ends_with_the_next_step(run, whole):
     out = run("show", "0d3f").stdout
     titles = re.findall(r"^(\w[\w ]*)$", out, flags=re.M)

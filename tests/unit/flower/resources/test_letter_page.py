@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
-from support.factories import T0, bomb, envelope, letter, parking
+from support.factories import T0, attempt, bomb, envelope, letter, parking
 
 from celery_dlq import Discard, Escalate, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
@@ -71,6 +71,13 @@ def test_attempts_are_a_timeline(ann):
     )
     assert "then waited 0.4s" in first.partition("12:10:00")[0]
     assert "then waited" not in second
+
+
+def test_attempts_are_numbered_through_redrives(ann, store):
+    runs = attempt(1), attempt(2, minutes=1), attempt(1, redrive=1, minutes=30)
+    store.letters.save([letter("again", *runs, redrive_count=1)])
+    said = [" ".join(text.split()) for _, text in page_of(ann, "again").find("strong")]
+    assert [text for text in said if text[:1].isdigit()] == ["1", "2", "3 in redrive 1"]
 
 
 def test_arguments_are_redacted_copies_and_the_body_is_not_shown(ann, store):

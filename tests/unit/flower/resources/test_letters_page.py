@@ -171,7 +171,7 @@ def test_the_wait_for_a_count_is_short(ann, many, store, monkeypatch):
 
 class TestNothingMatches:
     def test_closed_letters_that_match_are_counted_and_one_click_away(self, ann, store):
-        store.letters.save([letter("paid", kwargs={"order_id": 4711}, queue="celery")])
+        store.letters.save([letter("paid", kwargs={"order_id": 4711})])
         store.closing.discard(Filter(ids=("paid",)), who="ann", why="", now=T0)
         page = ann.get(f"{LETTERS}?arg=order_id%3D4711")
         assert "No letters match." in page.text
