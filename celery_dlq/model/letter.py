@@ -81,7 +81,7 @@ class Failure:
     #: Every failed run of this message, this one last.
     attempts: tuple[Attempt, ...]
     pid: int | None
-    #: The last lines that the run logged.
+    #: The lines that the run logged.
     log: str = ""
 
 
@@ -144,7 +144,7 @@ class DeadLetter:
     exception_type: str
     message: str
     traceback: str
-    #: The last lines that the run that died had logged, without secrets; empty if it logged none, or if they
+    #: The lines that the run that died had logged, without secrets; empty if it logged none, or if they
     #: are unknown, because its process was killed.
     log: str = ""
     #: The group in which it is counted.

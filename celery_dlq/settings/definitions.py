@@ -111,7 +111,8 @@ class Settings:
     )
     log_lines: int = _setting(
         50, whole(0, 1_000),
-        "How many of the last log lines of a run are kept with its letter, 8 kB at most. 0 for none.",
+        "How many log lines of a run are kept with its letter, 8 kB at most: warnings and errors first. "
+        "0 for none.",
     )
     log_level: str = _setting(
         "INFO", LEVEL, "The lowest level of the log lines that are kept with a letter.",

@@ -48,7 +48,7 @@ class Outside:
     message: str
     #: The newest letter's traceback, with the user's own frames.
     traceback: str
-    #: The lines that the newest letter's run logged last.
+    #: The lines that the newest letter's run logged.
     log: str
     #: The grounds of the verdict on the newest letter.
     rule: str

@@ -256,7 +256,7 @@ def _cause(brief: Brief) -> Iterator[str]:
         yield "The store has no letter of this group any more."
     yield from _block("Message", outside.message)
     yield from _block("Traceback, with the frames of the project's own code", outside.traceback)
-    yield from _block("The last lines that it logged", outside.log)
+    yield from _block("The lines that it logged", outside.log)
     if brief.reason and brief.verdict:
         yield "The verdict on the newest letter:"
         yield _list(

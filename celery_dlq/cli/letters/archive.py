@@ -337,7 +337,7 @@ def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
         Block("Error", error),
         Facts("Arguments", arguments),
         *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
-        *([Block("Last lines that it logged", content["log"])] if content.get("log") else []),
+        *([Block("Lines that it logged", content["log"])] if content.get("log") else []),
         f"Next: {command('archive', 'restore', str(letter['task_id']))}",
     ]
 

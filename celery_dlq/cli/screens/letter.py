@@ -246,7 +246,7 @@ def letter_parts(
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     if letter.log:
-        parts.append(Block("Last lines that it logged", letter.log))
+        parts.append(Block("Lines that it logged", letter.log))
     return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
 
 

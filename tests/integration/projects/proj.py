@@ -96,7 +96,7 @@ def logs(self, lines):
     get_task_logger("shop").debug("not at this level")
     for number in range(lines):
         get_task_logger("shop").info("attempt %d, line %d", self.request.retries + 1, number)
-    print("said aloud")
+    print("said aloud", lines)
     logging.getLogger("shop.bank").warning("the bank said password=s3cret\nand no more")
     raise ConnectionError("slow today") if not self.request.retries else KeyError("shop")
 

@@ -1,10 +1,13 @@
-"""The last lines that a run logged."""
+"""The lines that a run logged."""
 
+import contextlib
+import json
 import logging
+import sys
 import types
 
 import pytest
-from celery.utils.log import get_task_logger
+from celery.utils.log import LoggingProxy, get_task_logger
 from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask
@@ -14,6 +17,7 @@ from celery_dlq.worker.body.ending import last
 from celery_dlq.worker.body.log import LINE_LIMIT, TEXT_LIMIT, RunLog, RunLogHandler
 
 LOGGER = logging.getLogger("tests.shop")
+PRINTED = logging.getLogger("celery.redirected")
 
 
 @pytest.fixture
@@ -58,6 +62,16 @@ def failing(app):
         return charge
 
     return failing
+
+
+def printing(act):
+    """``act`` in a process of a worker, where Celery logs what is printed."""
+
+    def printed():
+        with contextlib.redirect_stdout(LoggingProxy(PRINTED, "WARNING")):
+            act()
+
+    return printed
 
 
 def logged_by(task):
@@ -108,16 +122,138 @@ def test_the_level_is_a_setting(failing, listen):
     assert logged_by(failing(act)) == ["ERROR tests.shop: trouble"]
 
 
-def test_only_the_last_lines_are_kept(failing, listen):
+def test_the_first_and_the_last_lines_are_kept(failing, listen):
+    listen(log_lines=3)
+
+    def act():
+        for number in range(6):
+            LOGGER.info("%d", number)
+
+    assert logged_by(failing(act)) == [
+        "INFO tests.shop: 0", "(3 lines were not kept)", "INFO tests.shop: 4", "INFO tests.shop: 5",
+    ]  # fmt: skip
+
+
+def test_with_one_line_the_last_one_is_kept(failing, listen):
+    listen(log_lines=1)
+
+    def act():
+        LOGGER.info("first")
+        LOGGER.info("second")
+
+    assert logged_by(failing(act)) == ["(1 line was not kept)", "INFO tests.shop: second"]
+
+
+def test_warnings_come_first_then_printed_lines(failing, listen):
+    listen(log_lines=4)
+    library = logging.getLogger("tests.chatty")
+
+    def act():
+        for number in range(100):
+            library.info("request %d", number)
+            if number == 10:
+                LOGGER.warning("the bank is slow")
+            if number == 50:
+                print("order", 4711)
+            if number == 60:
+                LOGGER.error("the bank is away")
+
+    assert logged_by(failing(printing(act))) == [
+        "(11 lines were not kept)",
+        "WARNING tests.shop: the bank is slow",
+        "(40 lines were not kept)",
+        "WARNING celery.redirected: order 4711",
+        "(10 lines were not kept)",
+        "ERROR tests.shop: the bank is away",
+        "(38 lines were not kept)",
+        "INFO tests.chatty: request 99",
+    ]
+
+
+def test_of_many_warnings_the_first_and_the_last_ones_are_kept(failing, listen):
     listen(log_lines=2)
 
     def act():
         for number in range(5):
-            LOGGER.info("%d", number)
+            LOGGER.warning("%d", number)
+        LOGGER.info("the last line")
 
     assert logged_by(failing(act)) == [
-        "(3 earlier lines were not kept)", "INFO tests.shop: 3", "INFO tests.shop: 4",
+        "WARNING tests.shop: 0", "(3 lines were not kept)", "WARNING tests.shop: 4", "(1 line was not kept)",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", [1, 7, 50])
+def test_a_run_keeps_a_bounded_number_of_lines(lines):
+    log = RunLog(lines, Redactor())
+    for number in range(10_000):
+        level = (logging.INFO, logging.WARNING)[number % 2]
+        log.add(logging.LogRecord("shop", level, "", 0, str(number), (), None))
+    assert max(map(len, log._kinds)) == lines
+    assert len([line for line in log.text().splitlines() if "shop: " in line]) == lines
+
+
+def print_pieces():
+    print("order", 4711, "is late", sep=", ")
+    for text in ("tea", "milk"):
+        print(text)
+    print()
+    print("no end", end="")
+
+
+@pytest.mark.parametrize(
+    ("act", "printed"),
+    [
+        pytest.param(lambda: print("order", 4711), ["order 4711"], id="several arguments"),
+        pytest.param(
+            print_pieces, ["order, 4711, is late", "tea", "milk", "no end"], id="several calls"
+        ),
+        pytest.param(
+            lambda: json.dump({"id": [1, 2]}, sys.stdout), ['{"id": [1, 2]}'], id="many writes"
+        ),
+        pytest.param(
+            lambda: print("password=", "hunter2", sep=""), ["password=[redacted]"], id="a secret"
+        ),
+    ],
+)
+def test_one_print_is_one_line(failing, listen, act, printed):
+    listen()
+    assert logged_by(failing(printing(act))) == [
+        f"WARNING celery.redirected: {line}" for line in printed
+    ]
+
+
+def test_a_printed_line_stands_where_it_began(failing, listen):
+    listen()
+
+    def act():
+        print("sending", end=" ")
+        LOGGER.info("connected")
+        print("done")
+
+    assert logged_by(failing(printing(act))) == [
+        "WARNING celery.redirected: sending done", "INFO tests.shop: connected",
+    ]  # fmt: skip
+
+
+def test_a_print_without_an_end_becomes_another_line_when_it_is_long(failing, listen):
+    listen()
+
+    def act():
+        for _ in range(3 * LINE_LIMIT // 8):
+            print("01234567", end="")
+
+    lines = logged_by(failing(printing(act)))
+    assert len(lines) == 3
+    assert all(line.startswith("WARNING celery.redirected: 01234567") for line in lines)
+
+
+def test_a_worker_that_has_ended_leaves_celerys_proxy_as_it_was(listen):
+    before = LoggingProxy.write
+    handler = listen()
+    assert LoggingProxy.write is not before
+    handler.leave()
+    assert LoggingProxy.write is before
 
 
 def test_long_lines_are_cut_and_the_text_is_bounded(failing, listen):
@@ -128,10 +264,10 @@ def test_long_lines_are_cut_and_the_text_is_bounded(failing, listen):
             LOGGER.info("x" * 1_000_000)
 
     log = Run(failing(act)).failure.log
-    assert len(log) <= TEXT_LIMIT + 100
-    head, *lines = log.splitlines()
-    assert head == f"({20 - len(lines)} earlier lines were not kept)"
-    assert {len(line) for line in lines} == {LINE_LIMIT}
+    assert len(log) <= TEXT_LIMIT
+    first, remark, *lines = log.splitlines()
+    assert remark == f"({19 - len(lines)} lines were not kept)"
+    assert {len(line) for line in (first, *lines)} == {LINE_LIMIT}
 
 
 def test_secrets_are_hidden(failing, listen):
