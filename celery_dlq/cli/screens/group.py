@@ -56,7 +56,7 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
     fields: list[Field] = [
         (Column("GROUP", rigid=True, ids=True), lambda group: group.fingerprint),
         (Column("OPEN", right=True, rigid=True), lambda group: group.open_count),
-        (Column("FAILURES", right=True, from_width=80), lambda group: group.total_count),
+        (Column("FAILURES", right=True, from_width=100), lambda group: group.total_count),
         (Column("TASK"), lambda group: last_name(group.task)),
         (Column("EXCEPTION"), lambda group: last_name(group.exception_type)),
         (Column("VERDICT", rigid=True), verdict_of),
@@ -64,8 +64,7 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
         (Column("STATUS", rigid=True), lambda group: standing(group, now)),
         (Column("MESSAGE"), lambda group: Short(first_line(group.message), group.message)),
         (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
-        (Column("LAST SEEN", rigid=True), lambda group: group.last_seen_at),
-        (Column("FIRST SEEN", from_width=140), lambda group: group.first_seen_at),
+        (Column("LAST SEEN", rigid=True, from_width=70), lambda group: group.last_seen_at),
     ]
     if tickets:
         fields.append((Column("TICKET", fold=True), lambda group: _tickets_of(group, tickets)))

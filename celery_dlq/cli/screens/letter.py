@@ -155,9 +155,7 @@ def where_of(handler: Handler) -> str:
 
 
 def _count_field(state: HandlingState) -> Field:
-    wide = 100 if state is HandlingState.STALE else 0
-    column = Column(state.value.upper(), right=True, rigid=True, from_width=wide)
-    return column, lambda pair: pair[1].get(state, 0)
+    return Column(state.value.upper(), right=True), lambda pair: pair[1].get(state, 0)
 
 
 #: Celery's headers with the options of a task.
@@ -168,10 +166,10 @@ _FIELDS: Sequence[Field] = (
     (Column("TASK"), lambda letter: last_name(letter.task)),
     (Column("EXCEPTION"), lambda letter: last_name(letter.exception_type)),
     (Column("MESSAGE"), lambda letter: Short(first_line(letter.message), letter.message)),
-    (Column("REASON", rigid=True), lambda letter: letter.reason.value),
-    (Column("STATE", rigid=True, from_width=80), lambda letter: letter.state.value),
-    (Column("ATTEMPTS", right=True, from_width=100), attempts_of),
-    (Column("QUEUE", from_width=120), lambda letter: letter.queue),
+    (Column("REASON", rigid=True, from_width=100), lambda letter: letter.reason.value),
+    (Column("STATE", rigid=True, from_width=100), lambda letter: letter.state.value),
+    (Column("ATTEMPTS", right=True, from_width=140), attempts_of),
+    (Column("QUEUE", from_width=140), lambda letter: letter.queue),
     (Column("LAST FAILED", rigid=True), lambda letter: letter.last_failed_at),
 )
 
@@ -181,10 +179,10 @@ _ATTEMPT_FIELDS: Sequence[Field] = (
     (Column("#", right=True, rigid=True), lambda one: one[0]),
     (Column("REDRIVE", right=True, from_width=100), lambda one: one[1].redrive),
     (Column("FAILED", rigid=True), lambda one: one[1].failed_at),
-    (Column("EXCEPTION"), lambda one: one[1].exception_type),
+    (Column("EXCEPTION"), lambda one: last_name(one[1].exception_type)),
     (Column("MESSAGE"), lambda one: first_line(one[1].message)),
     (Column("VERDICT", rigid=True), lambda one: one[1].verdict.value),
-    (Column("RULE", from_width=80), lambda one: one[1].rule),
+    (Column("RULE", from_width=100), lambda one: one[1].rule),
     (Column("WORKER", from_width=120), lambda one: one[1].worker),
     (
         Column("THEN WAITED", right=True, rigid=True),
@@ -198,7 +196,7 @@ _REDRIVE_FIELDS: Sequence[Field] = (
     (Column("STATE", rigid=True), lambda sending: sending.state.value),
     (Column("WHY", fold=True), why_text),
     (Column("SENT", rigid=True), lambda sending: sending.sent_at),
-    (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
+    (Column("ENDED", rigid=True, from_width=120), lambda sending: sending.ended_at),
 )
 
 

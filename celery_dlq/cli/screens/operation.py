@@ -39,7 +39,7 @@ _FIELDS: Sequence[Field] = (
     (Column("SUCCEEDED", right=True, from_width=80), lambda one: one.counts.succeeded),
     (Column("FAILED AGAIN", right=True, rigid=True), lambda one: one.counts.failed),
     (Column("SKIPPED", right=True, from_width=100), lambda one: one.counts.skipped),
-    (Column("BY", from_width=80), lambda one: one.who),
+    (Column("BY", from_width=100), lambda one: one.who),
     (Column("CREATED", rigid=True), lambda one: one.created_at),
     (Column("CAUSE"), lambda one: one.cause),
 )
@@ -49,8 +49,8 @@ _SENDING_FIELDS: Sequence[Field] = (
     (Column("TASK"), lambda sending: last_name(sending.task)),
     (Column("STATE", rigid=True), lambda sending: sending.state.value),
     (Column("WHY", fold=True), why_text),
-    (Column("SENT", from_width=100), lambda sending: sending.sent_at),
-    (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
+    (Column("SENT", rigid=True, from_width=120), lambda sending: sending.sent_at),
+    (Column("ENDED", rigid=True), lambda sending: sending.ended_at),
 )
 
 _SKIPPED_FIELDS: Sequence[Field] = (

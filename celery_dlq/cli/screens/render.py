@@ -29,14 +29,11 @@ from celery_dlq.view.records import csv_lines
 from celery_dlq.view.text import short_ids, visible, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 #: The widest line of a page of text.
 _READABLE = 100
-
-#: Terminals of this width or more show full times and ages; narrower ones show ages only.
-WIDE = 120
 
 _STYLES = {
     **{reason.value: "red" for reason in Reason if reason is not Reason.PARKED},
@@ -161,16 +158,21 @@ class Screen:
         from rich import box
         from rich.table import Table as Grid
 
-        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-        drawn = []
-        for place, column in enumerate(table.columns):
-            if column.from_width <= self.width:
-                side: JustifyMethod = "right" if column.right else "left"
-                # A word that is longer than the column, such as a path, continues on the next line.
-                overflow: OverflowMethod = "fold" if column.fold else "ellipsis"
-                grid.add_column(column.title, justify=side, no_wrap=column.rigid, overflow=overflow)
-                drawn.append(self._drawn_cells(column, [row[place] for row in table.rows]))
-        for row in zip(*drawn, strict=True):
+        grid = Grid(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+        )  # fmt: skip
+        drawn = [
+            (column, self._drawn_cells(column, values))
+            for column, *values in zip(table.columns, *table.rows, strict=True)
+            if column.from_width <= self.width and any(map(as_text, values))
+        ]
+        for (column, _), width in zip(drawn, _widths(drawn, self.width), strict=True):
+            # A word that is longer than the column, such as a path, continues on the next line.
+            grid.add_column(
+                column.title, justify="right" if column.right else "left", width=width,
+                no_wrap=not column.fold, overflow="fold" if column.fold else "ellipsis",
+            )  # fmt: skip
+        for row in zip(*(cells for _, cells in drawn), strict=True):
             grid.add_row(*row)
         return grid
 
@@ -178,24 +180,38 @@ class Screen:
         if column.ids:
             wholes = list(map(str, values))
             values = list(map(Short, short_ids(wholes), wholes))
-        cells = [self._drawn_value(value) for value in values]
-        if not column.fold:
-            # A grid that is too wide shrinks the columns that may wrap, so cells are cut instead of wrapped.
-            for cell in cells:
-                cell.no_wrap, cell.overflow = True, "ellipsis"
-        return cells
+        return [self._drawn_value(value) for value in values]
 
     def _drawn_value(self, value: Value, *, whole: bool = False) -> Text:
         from rich.text import Text
 
         if isinstance(value, datetime):
             ago = times.age(value, self.now)
-            full = whole or self.width >= WIDE
-            return Text(f"{times.local(value)} ({ago})" if full else ago)
+            return Text(f"{times.local(value)} ({ago})" if whole else ago)
         if isinstance(value, Short) and not whole:
             return Text(visible(value.shown))
         text = visible(as_text(value))
         return Text(text, style=_STYLES.get(text, ""))
+
+
+def _widths(drawn: Sequence[tuple[Column, Sequence[Text]]], width: int) -> list[int]:
+    """The widths of columns on a terminal. Columns that may be cut share the room of the others: those that
+    need least come first, and the widest one, such as a message, gets the rest."""
+    from rich.cells import cell_len
+
+    widths = [
+        max(cell_len(column.title), *(one.cell_len for one in cells)) for column, cells in drawn
+    ]
+    cut = [place for place, (one, _) in enumerate(drawn) if not (one.rigid or one.right)]
+    cut.sort(key=widths.__getitem__)
+    # Two blanks are between columns.
+    left = width + 2 - 2 * len(widths) - sum(widths) + sum(widths[place] for place in cut)
+    while cut:
+        place, *cut = cut
+        share = max(left // (len(cut) + 2), left - sum(widths[other] for other in cut))
+        widths[place] = max(1, min(widths[place], share))
+        left -= widths[place]
+    return widths
 
 
 def is_terminal(stream: IO[Any]) -> bool:

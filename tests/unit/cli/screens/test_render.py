@@ -8,9 +8,13 @@ import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from rich.cells import cell_len
+from support.factories import letter
 
+from celery_dlq.cli.screens.group import group_table
+from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Short, Table
 from celery_dlq.cli.screens.render import Screen
+from celery_dlq.model.group import Group
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
 EARLIER = NOW - timedelta(hours=3)
@@ -69,10 +73,61 @@ def test_a_terminal_gets_short_values_and_no_markup_from_the_data():
     assert "WIDE" not in out
 
 
-def test_a_wide_terminal_gets_more_columns_and_whole_times():
+def test_a_wide_terminal_gets_more_columns():
     out = shown(TABLE, drawn=True, width=130, color=False)
     assert "WIDE" in out
-    assert f"{EARLIER.astimezone():%Y-%m-%d %H:%M:%S} (3h ago)" in out
+    assert "3h ago" in out
+
+
+MESSAGE = "the card was declined by the bank: " + "no money; " * 20
+FAILED = {"task": "shop.orders.charge_customer", "exception_type": "shop.PaymentDeclined"}
+
+
+def tables():
+    """The table of letters and the one of groups, with long messages."""
+    found = [
+        letter(id, message=MESSAGE, route="payments", **FAILED) for id in ("4d3fabcd", "77e10000")
+    ]
+    group = Group(
+        fingerprint="78dc1234", message=MESSAGE, open_count=3, total_count=12_000,
+        first_seen_at=EARLIER, last_seen_at=EARLIER, **FAILED,
+    )  # fmt: skip
+    trends = {"78dc1234": range(24)}
+    return [letter_table(found), group_table([group], trends, {}, lambda _route: "", NOW)]
+
+
+@pytest.mark.parametrize(("width", "least"), [(60, 15), (80, 20), (120, 40), (200, 80)])
+@pytest.mark.parametrize("table", tables(), ids=["letters", "groups"])
+def test_a_message_gets_the_room_that_other_columns_leave(table, width, least):
+    head, line, *rows = shown(table, drawn=True, width=width, color=False).splitlines()
+    assert {cell_len(one) for one in (head, line)} <= {width, cell_len(head)}
+    assert cell_len(line) == width
+    for row in rows:
+        assert cell_len(row) <= width
+        shown_part = re.search(r"the card[^…]*…", row)
+        assert len(shown_part[0]) >= least
+        # The exception and the task may be cut, but not to nothing.
+        assert "Payment" in row
+        assert "charge" in row
+
+
+@pytest.mark.parametrize("table", tables(), ids=["letters", "groups"])
+def test_a_wide_terminal_cuts_only_the_message(table):
+    out = shown(table, drawn=True, width=200, color=False)
+    assert "charge_customer  PaymentDeclined  " in out
+
+
+def test_a_column_without_values_is_left_out_and_a_zero_is_a_value():
+    table = Table((Column("ID"), Column("OWNER"), Column("OPEN", right=True)), [("0d3f", "", 0)])
+    head, *_ = shown(table, drawn=True, color=False).splitlines()
+    assert head.split() == ["ID", "OPEN"]
+    assert "OWNER" in shown(table)
+
+
+def test_columns_that_fit_are_whole():
+    row = ("a" * 10, "b" * 30, "c" * 31)
+    table = Table((Column("A"), Column("B"), Column("C")), [row])
+    assert "  ".join(row) in shown(table, drawn=True, width=75, color=False)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])
