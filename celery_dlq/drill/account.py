@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from celery_dlq.drill.ground import End
+from celery_dlq.model.states import Reason
 from celery_dlq.settings import Settings
 from celery_dlq.worker.broker_limits import FORGETFUL
 
@@ -153,7 +154,8 @@ def _kind(end: End) -> str:
         times = {1: "done", 2: "done after a second run"}
         return times.get(end.begun, f"done after {end.begun} runs")
     if end.is_letter and end.reason is not None:
-        return f"letter ({end.reason.value})"
+        # "lost" would read as if the message was.
+        return f"letter ({'worker killed' if end.reason is Reason.LOST else end.reason.value})"
     if end.state is not None:
         return f"letter that is {end.state.value}"
     return "neither done nor dead" + (", although begun" if end.begun else "")

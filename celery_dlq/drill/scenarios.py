@@ -56,6 +56,8 @@ class Scenario(NamedTuple):
     patience_s: float = PATIENCE_S
     #: Whether a message has ended, rightly or not.
     is_final: Callable[[End], bool] = _has_come
+    #: How many messages it sends.
+    sends: int = 1
 
 
 def _fail(ground: Ground) -> Sequence[str]:
@@ -158,17 +160,17 @@ def _letter(reason: Reason) -> Callable[[End], bool]:
 SCENARIOS: Mapping[str, Scenario] = {
     "fail": Scenario("a task fails for good", _fail, _letter(Reason.TERMINAL)),
     "recover": Scenario("a task fails once, and recovers", _recover, _is_done),
-    "kill-process": Scenario("a process of the pool is killed", _kill_process, _has_come),
-    "kill-worker": Scenario("the worker is killed", _kill_worker, _has_come, patience_s=90.0),
+    "kill-process": Scenario("a process of the pool is killed", _kill_process, _has_come, sends=2),
+    "kill-worker": Scenario("the worker is killed", _kill_worker, _has_come, patience_s=90.0, sends=4),
     "poison": Scenario("a task kills each process that runs it", _poison, _letter(Reason.POISON)),
     "time-limit": Scenario("a task exceeds its time limit", _exceed, _letter(Reason.TIMEOUT)),
     "unreadable": Scenario("a message cannot be read", _garble, _letter(Reason.MALFORMED)),
     "store-cut": Scenario(
         "the store is away when a task fails", _cut_store, _letter(Reason.TERMINAL)
     ),
-    "broker-cut": Scenario("the broker is away for 3 s", _cut_broker, _has_come),
+    "broker-cut": Scenario("the broker is away for 3 s", _cut_broker, _has_come, sends=3),
     "redrive-killed": Scenario(
         "a redrive is killed in the middle", _kill_redrive, _is_sent_back,
-        patience_s=120.0, is_final=_is_sent_back,
+        patience_s=120.0, is_final=_is_sent_back, sends=_LETTERS,
     ),
 }  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+from celery import __version__ as CELERY
 
+from celery_dlq import __version__ as VERSION
+from celery_dlq.addresses import broker_of
 from celery_dlq.cli.doctor import Level, app, broker, storage
 from celery_dlq.cli.doctor.command import examine
 from celery_dlq.cli.exits import FAILED, for_app, leave
@@ -16,6 +20,7 @@ from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.drill.scenarios import SCENARIOS
 from celery_dlq.errors import DrillError
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.drill.account import Account
@@ -73,6 +78,8 @@ def drill(
     for _, finding in examine(session, _NEEDED):
         if finding.level is Level.ERROR:
             raise DrillError(finding.text)
+    if form == "table":
+        session.screen.show(_tested(session, only, pool))
     found = run(
         session.cli.app, session.app_name, queue.settings, only=only, pool=pool, store_url=store_url,
         on_account=lambda account: session.say(f"{account.scenario}: {account.result.value}"),
@@ -86,9 +93,22 @@ def drill(
         (one.scenario, one.result.value, f"{one.seconds:g}", f"{one.title}: {for_app(one.text)}")
         for one in found
     ]
-    session.screen.emit(form, [*map(asdict, found)], Table(columns, rows))
+    sent, known = sum(one.sent for one in found), sum(one.done + one.letters for one in found)
+    session.screen.emit(
+        form, [*map(asdict, found)], Table(columns, rows), f"{sent} sent, {known} accounted for"
+    )
     if any(account.result is Result.GAP for account in found):
         leave(FAILED)
+
+
+def _tested(session: Session, only: tuple[str, ...], pool: str | None) -> str:
+    app, store = session.cli.app, session.queue.check_store_url()
+    sends = [one.sends for name, one in SCENARIOS.items() if not only or name in only]
+    return (
+        f"Tests {broker_of(app.connection_for_write())} and {store} with the pool "
+        f"{pool or app.conf.worker_pool}, celery_dlq {VERSION}, Celery {CELERY} and Python "
+        f"{platform.python_version()}: {counted(sum(sends), 'message')} in {counted(len(sends), 'scenario')}."
+    )
 
 
 def _left_open(session: Session) -> Iterator[Account]:

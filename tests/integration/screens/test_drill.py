@@ -11,6 +11,8 @@ from project import wait_for
 from sqlalchemy import create_engine, inspect
 from support.factories import envelope, letter
 
+from celery_dlq.drill.scenarios import SCENARIOS
+
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 MARK = "celery_dlq_drill"
@@ -65,6 +67,8 @@ def test_every_scenario_ends_well_and_nothing_is_left(request, make_project, lef
     done, found = drill(project)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert {one["result"] for one in found.values() if one["sent"]} == {"ok"}, found
+    sent = {name: found[name]["sent"] for name in SCENARIOS}
+    assert sent == {name: scenario.sends for name, scenario in SCENARIOS.items()}
     assert found["redrive-killed"]["done"] == found["redrive-killed"]["sent"] == 20
     assert left(project) == []
 
@@ -77,6 +81,9 @@ def test_what_happens_to_a_message_on_redis_and_postgresql(
     done, found = drill(project, *only(*names))
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert [name for name in names if found[name]["result"] != "ok"] == []
+    assert {name: found[name]["sent"] for name in names} == {
+        name: SCENARIOS[name].sends for name in names
+    }
     assert (found["fail"]["letters"], found["kill-process"]["sent"]) == (1, 2)
     assert found["broker-cut"]["done"] + found["broker-cut"]["letters"] == 3
     assert left(project) == []

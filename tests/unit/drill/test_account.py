@@ -40,6 +40,11 @@ def test_messages_that_end_as_they_should_are_counted():
     )
 
 
+def test_a_letter_is_not_called_lost_because_its_worker_was():
+    found = account("kill-worker", [replace(LETTER, reason=Reason.LOST)])
+    assert found.text == "1 letter (worker killed)"
+
+
 @pytest.mark.parametrize(
     ("name", "end", "found", "setting"),
     [

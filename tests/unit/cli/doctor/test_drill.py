@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from celery_dlq import __version__
 from celery_dlq.cli.session import Session
 from celery_dlq.drill import run as drills
 from celery_dlq.drill.account import Account, Result
@@ -34,13 +35,21 @@ def accounts(monkeypatch):
     return given, calls
 
 
-def test_the_account_is_a_table(run, accounts):
+def test_the_account_is_a_table(run, accounts, store):
     _, calls = accounts
     done = run("drill")
     assert done.exit_code == 0, done.output
     assert "fail ok" in " ".join(done.stdout.split())
     assert "a task fails for good: 1 letter (terminal)" in done.stdout
     assert "fail: ok" in done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("Tests memory://")
+    assert (
+        f"{store.database.url.database} with the pool prefork, celery_dlq {__version__}, Celery"
+        in first
+    )
+    assert first.endswith(": 35 messages in 10 scenarios.")
+    assert last == "1 sent, 1 accounted for"
     assert calls == [("shop", {"only": (), "pool": None, "store_url": None})]
 
 
@@ -49,6 +58,7 @@ def test_a_gap_ends_with_1(run, accounts):
     done = run("drill")
     assert done.exit_code == 1
     assert "1 neither done nor a letter" in done.stdout
+    assert done.stdout.splitlines()[-1] == "5 sent, 4 accounted for"
 
 
 def test_options_are_passed_on(run, accounts):
@@ -64,6 +74,7 @@ def test_options_are_passed_on(run, accounts):
         "sqlite:///x",
     )
     assert done.exit_code == 0, done.output
+    assert ": 2 messages in 2 scenarios." in done.stdout
     assert accounts[1] == [
         ("shop", {"only": ("fail", "poison"), "pool": "threads", "store_url": "sqlite:///x"})
     ]
