@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import pytest
 from markdown_it import MarkdownIt
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult, Tool
+from proxy import Proxy
+from sqlalchemy import make_url
 from support.briefs import HOSTILE, structure_of
 from support.factories import T0, attempt, envelope, letter, operation
 from support.stores.redriving import claim, confirm, release
@@ -401,6 +404,32 @@ def test_without_the_extra_it_says_what_to_install(shop: Path) -> None:
     assert ran.returncode == 1
     assert ran.stdout == ""
     assert 'run: pip install "celery-dlq[mcp]"' in ran.stderr
+
+
+@pytest.mark.service
+def test_a_store_that_stands_still_is_an_error_within_seconds(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    url = make_url(postgres_url)
+    with closing(Proxy(str(url.host), url.port or 5432)) as proxy:
+        through = url.set(host="127.0.0.1", port=proxy.port)
+        SQLStore(postgres_url).check_schema()
+        app = APP.replace("sqlite:///store.sqlite3", through.render_as_string(False))
+        (tmp_path / "app.py").write_text(f"{app}\napp.conf.dlq_store_timeout = 1.0\n")
+        (tmp_path / "noisy.py").touch()
+
+        async def talk() -> tuple[CallToolResult, CallToolResult, CallToolResult]:
+            async with Client(stdio_client(parameters(tmp_path))) as client:
+                before = await client.call_tool("groups", {})
+                proxy.hold()
+                with anyio.fail_after(30):
+                    still = await client.call_tool("groups", {})
+                proxy.flow()
+                return before, still, await client.call_tool("groups", {})
+
+        before, still, after = anyio.run(talk)
+    assert (before.is_error, still.is_error, after.is_error) == (False, True, False)
+    assert "does not answer" in text_of(still)
 
 
 def test_a_store_that_is_away_is_an_error_of_each_call(shop: Path) -> None:
