@@ -16,7 +16,7 @@ from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redact import clip
 from celery_dlq.redrive.chords import why_not_whole
 from celery_dlq.redrive.message import reason
-from celery_dlq.redrive.payload import Payload, accepted_by, read_payload, task_of
+from celery_dlq.redrive.payload import Payload, accepted_by, is_kombus_json, read_payload, task_of
 from celery_dlq.redrive.queues import Targets
 from celery_dlq.redrive.validation import Validator
 
@@ -88,7 +88,7 @@ class Checks:
         if letter.task == NO_TASK:
             return None  # its body may be anything
         try:
-            payload = read_payload(letter.envelope, self._accepted, in_outline=True)
+            payload = read_payload(letter.envelope, self._accepted, in_outline=is_kombus_json())
         except BodyTooLarge as error:
             return self._why_unread(letter, error)
         except PayloadError as error:

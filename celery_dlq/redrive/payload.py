@@ -52,6 +52,12 @@ def accepted_by(app: Any) -> frozenset[str]:
     return frozenset(serialization.prepare_accept_content(app.conf.accept_content or ["json"]))
 
 
+def is_kombus_json() -> bool:
+    """Whether kombu's own serializer reads JSON. A project may have registered another one for that content
+    type, whose messages have another form."""
+    return serialization.registry.type_to_name.get(_JSON) == "json"
+
+
 def task_of(letter: DeadLetter) -> str:
     """The task that the message of ``letter`` would run. The task that failed last may be another one, if a
     redrive replaced it."""
@@ -200,11 +206,9 @@ def _is_compressed(envelope: Envelope) -> bool:
 
 
 def _as_second_protocol(body: Any) -> Payload:
-    if not isinstance(body, (list, tuple)) or len(body) != 3:
+    if not isinstance(body, list | tuple) or len(body) != 3 or not isinstance(body[2], dict | None):
         raise PayloadError("its body is not that of a task; discard it")
     args, kwargs, embed = body
-    if embed is not None and not isinstance(embed, dict):
-        raise PayloadError("its body is not that of a task; discard it")
     return Payload(_args(args), _kwargs(kwargs), embed or {})
 
 

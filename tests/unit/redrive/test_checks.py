@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from celery import Celery, Task
-from kombu import Queue
+from kombu import Queue, serialization
 from pydantic import BaseModel
 from support.factories import T0, bomb, envelope, letter
 
@@ -155,6 +155,23 @@ class TestArguments:
         assert "shop.refund takes other arguments (unexpected args[1])" in doubt(
             "shop.refund", (17, "broken")
         )
+
+    def test_in_json_of_a_serializer_of_the_projects_own(self, app, why):
+        def read(text):
+            return json.loads(text)["message"]
+
+        serialization.register(
+            "of-the-project",
+            lambda message: json.dumps({"message": message}),
+            read,
+            "application/json",
+        )
+        try:
+            sent = envelope(body=b'{"message": [[17], {}, {}]}', headers={"task": "shop.charge"})
+            assert why(envelope=sent) is None
+        finally:
+            serialization.unregister("of-the-project")
+            serialization.register_json()
 
     @pytest.mark.parametrize("task", ["shop.pydantic", "shop.bound_pydantic"])
     def test_with_models(self, doubt, task):
