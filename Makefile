@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers warm-stops databases services platforms matrix docs pictures package sbom clean $(VENV)/.compiled
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers warm-stops databases services platforms projects matrix docs pictures package sbom clean $(VENV)/.compiled
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -37,7 +37,7 @@ $(VENV)/.compiled: $(VENV)/.dev
 # Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
 nightly: lint services
 	CELERY_DLQ_TEST_ALL=1 $(PYTEST)
-	$(MAKE) matrix databases kills celery-own flower-own chaos
+	$(MAKE) matrix databases kills celery-own flower-own projects chaos
 
 # The unit tests, and the store on SQLite: no server, few examples of each property.
 unit: $(VENV)/.dev
@@ -50,6 +50,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	! grep -rnE '"""(The same|Those of|Of|What is left)\b' --include='*.py' celery_dlq tests benchmarks example_project
+
+# Adopts this package in public applications from PyPI, lets their tasks fail, and writes docs/reference/projects.md.
+# PROJECTS="girder_worker edx_celeryutils" chooses; tests/public_projects/table.py has the names.
+projects: $(VENV)/.dev services
+	PYTHONPATH=tests $(BIN)/python -m public_projects.run $(PROJECTS)
 
 celery-own: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m celery_own.run

@@ -1,17 +1,10 @@
-import pytest
-from support.workers import host_suites
 from support.workers.host_suites import Comparison
 
 PLAIN = {"same": "passed", "other": "passed", "third": "skipped"}
 
 
 def compared(ours, plain=PLAIN):
-    return Comparison(release="Celery 5.7.0", plain=plain, ours=ours)
-
-
-@pytest.fixture(autouse=True)
-def _few_tests_are_healthy(monkeypatch):
-    monkeypatch.setattr(host_suites, "_HEALTHY", 0.5)
+    return Comparison(release="Celery 5.7.0", plain=plain, ours=ours, healthy=0.5)
 
 
 def test_a_difference_must_be_expected():
