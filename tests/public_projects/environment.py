@@ -69,16 +69,10 @@ class Environment:
         :raises NotInstalled: pytest did not run them.
         """
         outcomes = self.directory / f"{tree}.json"
-        options = [
-            "-q",
-            "-o",
-            "addopts=",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "support.workers.report_outcomes",
-        ]
-        done = self._run(
+        # Some have no settings for pytest, which would find ours further up.
+        own = ["-c", os.devnull, "--rootdir", str(self.directory / tree)]
+        options = [*own, "-q", "-p", "no:cacheprovider", "-p", "support.workers.report_outcomes"]
+        done = self._python(
             ["-m", "pytest", *options, *self.project.tests], tree, self.directory / tree,
             {**self.project.environ, "REPORTED_OUTCOMES": str(outcomes)},
         )  # fmt: skip
@@ -94,13 +88,13 @@ class Environment:
         directory = self.directory / "work"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        done = self._run(["-m", "play", self.project.app], "adopted", directory, {})
+        done = self._python(["-m", "play", self.project.app], "adopted", directory, {})
         if done.returncode:
             raise NotInstalled(f"its tasks were not played to the end:\n{done.stderr[-3000:]}")
         played: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return played
 
-    def _run(
+    def _python(
         self, arguments: Sequence[str], tree: str, directory: Path, environ: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         source = self.directory / tree
@@ -114,27 +108,49 @@ class Environment:
 
     def _fetch_source(self) -> None:
         project = self.project
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        self._call(
-            *(*pip, "--no-binary", project.name, "--dest", str(self.directory)),
-            f"{project.name}=={project.version}",
-        )
-        [path] = self.directory.glob("*.tar.gz")
-        with tarfile.open(path) as archive:
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            project.name,
+        ]
+        done = _run(*pip, "--dest", str(self.directory), f"{project.name}=={project.version}")
+        # pip may end with an error after it has the file, if it does not understand the metadata.
+        if not (found := list(self.directory.glob("*.tar.gz"))):
+            raise NotInstalled(_not_from_pypi(project.name, done.stderr))
+        with tarfile.open(found[0]) as archive:
             archive.extractall(self.directory, filter="data")
-        (self.directory / path.name.removesuffix(".tar.gz")).rename(self.directory / "plain")
-        path.unlink()
+        (self.directory / found[0].name.removesuffix(".tar.gz")).rename(self.directory / "plain")
+        found[0].unlink()
 
     def _make_environment(self) -> None:
         project, uv = self.project, find_uv_bin()
         overrides = self.directory / "overrides.txt"
         overrides.write_text("\n".join(project.overrides))
-        self._call(uv, "venv", "--quiet", "--python", PYTHON, str(self.directory / "venv"))
-        self._call(
-            *(uv, "pip", "install", "--quiet", "--python", self.python),
-            *("--overrides", str(overrides), "-e", str(ROOT)),
-            *(f"{project.name}=={project.version}", *project.also),
+        made = _run(uv, "venv", "--quiet", "--python", PYTHON, str(self.directory / "venv"))
+        done = (
+            made
+            if made.returncode
+            else _run(
+                *(
+                    uv,
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--python",
+                    self.python,
+                    "--overrides",
+                    str(overrides),
+                ),
+                *("-e", str(ROOT), f"{project.name}=={project.version}", *project.also),
+            )
         )
+        if done.returncode:
+            raise NotInstalled(_not_from_pypi(project.name, done.stderr))
 
     def _adopt(self) -> None:
         adopted = self.directory / "adopted"
@@ -142,14 +158,6 @@ class Environment:
         shutil.copytree(self.directory / "plain", adopted)
         for edit in self.project.edits:
             apply(edit, adopted)
-
-    def _call(self, *command: str) -> None:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise NotInstalled(
-                f"{' '.join(command[-3:])} cannot be installed. Check that this machine reaches PyPI, then"
-                f" run it again.\n{done.stderr[-2000:]}"
-            )
 
 
 def apply(edit: Edit, source: Path) -> None:
@@ -164,3 +172,12 @@ def apply(edit: Edit, source: Path) -> None:
             f"{edit.path} has {edit.old!r} {count} times, not once; change it in table.py."
         )
     path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def _not_from_pypi(name: str, said: str) -> str:
+    advice = "Check that this machine reaches PyPI, then run it again."
+    return f"{name} cannot be installed. {advice}\n{said[-2000:]}"

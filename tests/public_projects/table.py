@@ -138,7 +138,7 @@ PROJECTS: Mapping[str, Project] = {
             "a class with `apply_async()` and `__call__()`, a serializer, signals that report jobs",
             "app_girder",
             (
-                Edit("girder_worker/task.py", "\nimport celery\n", f"\nimport celery\n{_IMPORT}"),
+                Edit("girder_worker/task.py", "import celery\n", f"import celery\n{_IMPORT}"),
                 Edit("girder_worker/task.py", "class Task(celery", "class GirderTask(celery"),
                 Edit(
                     "girder_worker/task.py", "        self.request.girder_client_instance = value\n",
@@ -146,8 +146,7 @@ PROJECTS: Mapping[str, Project] = {
                     "class Task(DLQTask, GirderTask): ...\n",
                 ),
             ),
-            ("girder_worker/utils/tests",),
-            also=("redis", "pytest"),
+            (),
         ),
         Project(
             "django_eveuniverse", "2.2.0", "Django app",

@@ -1,4 +1,4 @@
-"""django-eveuniverse: a Django app with celery-once, ``autoretry_for`` as a list and time limits, in a project
+"""django-eveuniverse: Django, celery-once, ``autoretry_for`` as a list and time limits, in a project
 whose migrations were not run."""
 
 import os
