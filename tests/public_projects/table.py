@@ -116,6 +116,7 @@ PROJECTS: Mapping[str, Project] = {
                 "redis", "pytest", "psycopg2-binary", "webtest", "createrepo-c", "responses", "setuptools<81",
             ),
             overrides=(_without("psycopg2"), _without("requests-gssapi")),
+            environ={"BODHI_CONFIG": "tests/testing.ini"},
         ),
         Project(
             "edx_celeryutils", "2.0.0", "Django library, with a small app",

@@ -21,9 +21,9 @@ def failed_logged_task():
 
 
 @app.task(base=PersistOnFailureTask)
-def fallible_task(error_message=None):
-    if error_message is not None:
-        raise ValueError(error_message)
+def fallible_task(message=None):
+    if message is not None:
+        raise ValueError(message)
 
 
 @app.task(base=PersistOnFailureTask)
