@@ -422,9 +422,11 @@ def test_a_store_that_stands_still_is_an_error_within_seconds(
             async with Client(stdio_client(parameters(tmp_path))) as client:
                 before = await client.call_tool("groups", {})
                 proxy.hold()
-                with anyio.fail_after(30):
-                    still = await client.call_tool("groups", {})
-                proxy.flow()
+                try:
+                    with anyio.fail_after(30):
+                        still = await client.call_tool("groups", {})
+                finally:
+                    proxy.flow()
                 return before, still, await client.call_tool("groups", {})
 
         before, still, after = anyio.run(talk)
