@@ -55,7 +55,7 @@ def accepted_by(app: Any) -> frozenset[str]:
 def is_kombus_json() -> bool:
     """Whether kombu's own serializer reads JSON. A project may have registered another one for that content
     type, whose messages have another form."""
-    return serialization.registry.type_to_name.get(_JSON) == "json"
+    return bool(serialization.registry.type_to_name.get(_JSON) == "json")
 
 
 def task_of(letter: DeadLetter) -> str:
