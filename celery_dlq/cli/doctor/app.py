@@ -102,7 +102,9 @@ def sent_to(app: Any) -> set[str]:
             given.append(router.route(own, task.name, task_type=task))
     queues = (to.get("queue") if isinstance(to, Mapping) else to for to in given)
     # The name of a broadcast queue, which has an alias, differs in each process.
-    return {getattr(one, "name", one) for one in queues if one and not getattr(one, "alias", None)}
+    return {
+        str(getattr(one, "name", one)) for one in queues if one and not getattr(one, "alias", None)
+    }
 
 
 def check_rules(session: Session) -> Findings:

@@ -3,18 +3,13 @@ what is failing, and the next commands."""
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
-import sys
-import termios
-import time
-import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +18,7 @@ from celery_dlq.cli.options import format_option, read_with
 from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
-from celery_dlq.cli.screens.render import Screen, is_terminal
+from celery_dlq.cli.screens.render import Screen
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
@@ -178,10 +173,6 @@ _LIVE_LINES, _OVERVIEW_LINES = 22, 26
 _TICK_S = 1.0
 
 
-#: Waits up to this many seconds for a key; returns the key, or an empty text.
-Keys = Callable[[float], str]
-
-
 @dataclass(frozen=True)
 class _Seen:
     """The store at one moment."""
@@ -207,7 +198,7 @@ def _interval(text: str) -> float:
 def watch(session: Session, interval: float) -> None:
     """Show depth, arrivals, groups and running redrives, live.
 
-    Needs a terminal. Press q or Ctrl-C to quit.
+    Needs a terminal. Press Ctrl-C to quit.
     """
     if not session.screen.drawn:
         raise click.UsageError(
@@ -220,11 +211,10 @@ def watch(session: Session, interval: float) -> None:
     # Wait for the first answer before the screen is taken over.
     snapshots.look(session.queue.settings.store_timeout)
     how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
-    pressed = ""
-    with _live(session.cli) as show, pressed_keys() as key, suppress(KeyboardInterrupt):
-        while pressed not in ("q", "Q"):
+    with _live(session.cli) as show, suppress(KeyboardInterrupt):
+        while True:
             show(*_parts(snapshots.look(0), how_often, owner_of))
-            pressed = key(min(interval, _TICK_S))
+            sleep(min(interval, _TICK_S))
 
 
 def _look(store: Store) -> _Seen:
@@ -241,7 +231,7 @@ def _room_for_groups(other_lines: int) -> int:
 
 
 def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:
-    yield f"Dead letters, {how_often}; press q to quit"
+    yield f"Dead letters, {how_often}; press Ctrl-C to quit"
     snapshot = look.snapshot
     if look.up is False:
         yield one_line(f"The store does not answer. {_since(snapshot)}")
@@ -281,33 +271,6 @@ def _live(cli: Any) -> Iterator[Callable[..., object]]:
             Text.from_ansi(Screen.of(cli).draw(*parts)),
             refresh=True,
         )
-
-
-@contextmanager
-def pressed_keys(stream: IO[Any] | None = None) -> Iterator[Keys]:
-    """Keys pressed on the terminal ``stream`` (None: standard input), read without Enter and not echoed.
-    Ctrl-C still interrupts. If the stream is not a terminal, no key ever arrives."""
-    source = sys.stdin if stream is None else stream
-    if not is_terminal(source):
-        yield _wait
-        return
-    before = termios.tcgetattr(source)
-    tty.setcbreak(source)
-    try:
-        yield lambda within_s: _next_key(source, within_s)
-    finally:
-        termios.tcsetattr(source, termios.TCSADRAIN, before)
-
-
-def _wait(within_s: float) -> str:
-    time.sleep(within_s)
-    return ""
-
-
-def _next_key(source: IO[Any], within_s: float) -> str:
-    ready, _, _ = select.select([source], [], [], within_s)
-    # Read the descriptor: select() does not see characters that the stream has buffered.
-    return os.read(source.fileno(), 1).decode(errors="replace") if ready else ""
 
 
 @dataclass(frozen=True, kw_only=True)
