@@ -64,7 +64,7 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
         (Column("STATUS", rigid=True), lambda group: standing(group, now)),
         (Column("MESSAGE"), lambda group: Short(first_line(group.message), group.message)),
         (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
-        (Column("LAST SEEN", rigid=True, from_width=70), lambda group: group.last_seen_at),
+        (Column("LAST SEEN", rigid=True, from_width=90), lambda group: group.last_seen_at),
     ]
     if tickets:
         fields.append((Column("TICKET", fold=True), lambda group: _tickets_of(group, tickets)))
