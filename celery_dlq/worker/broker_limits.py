@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from celery_dlq.addresses import broker_of, has_several
 from celery_dlq.errors import page
@@ -103,25 +104,29 @@ NOT_COVERED: Mapping[str, str] = MappingProxyType(
 
 def driver_of(app: Any) -> str:
     """The driver of the app's broker, such as ``redis`` or ``amqp``."""
-    with app.connection_for_write() as connection:
-        return transport_of(connection)
+    try:
+        with app.connection_for_write() as connection:
+            return transport_of(connection)
+    except ModuleNotFoundError:  # the client is missing
+        return scheme_of(app)
+
+
+def scheme_of(app: Any) -> str:
+    """The scheme of the first address of the app's broker, by which kombu finds its transport."""
+    urls = app.conf.broker_write_url or ""
+    return urlsplit(urls if isinstance(urls, str) else next(iter(urls), "")).scheme
 
 
 def transport_of(connection: Any) -> str:
-    """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver, or if its
-    client is missing."""
-    try:
-        driver = str(connection.transport.driver_type)
-    except ImportError:
-        driver = "N/A"
+    """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver."""
+    driver = str(connection.transport.driver_type)
     return str(connection.transport_cls) if driver == "N/A" else driver
 
 
 def not_covered(app: Any) -> str:
     """The promises that do not hold on the broker of ``app``, with the next step; empty if all hold. This
     needs no connection."""
-    with app.connection_for_read() as connection:
-        transport = transport_of(connection)
+    transport = driver_of(app)
     why = NOT_COVERED.get(transport, NOT_RUN)
     if not why:
         return ""
@@ -146,7 +151,7 @@ def safe_hold(connection: Any) -> float | None:
     It is half of the time after which the broker delivers the message to another worker, because its task
     still has to run after the wait.
     """
-    if transport_of(connection) == "amqp":
+    if connection.transport.driver_type == "amqp":
         return AMQP_HOLD_S
     timeout = visibility_timeout(connection)
     return None if timeout is None else timeout / 2
@@ -155,13 +160,15 @@ def safe_hold(connection: Any) -> float | None:
 def visibility_timeout(connection: Any) -> float | None:
     """Seconds after which the broker delivers an unacknowledged message again; None if it does not go by
     time."""
-    own = connection.transport_options.get("visibility_timeout")
-    if isinstance(own, (int, float)) and own > 0:  # this needs no client
-        return float(own)
     channel = getattr(connection.transport, "Channel", None)
-    names = "visibility_timeout", "default_visibility_timeout"  # of Redis, of SQS
-    given = (getattr(channel, name, None) for name in names)
-    return next((float(one) for one in given if isinstance(one, (int, float)) and one > 0), None)
+    candidates = (
+        connection.transport_options.get("visibility_timeout"),
+        getattr(channel, "visibility_timeout", None),  # Redis
+        getattr(channel, "default_visibility_timeout", None),  # SQS
+    )
+    given = (item for item in candidates if isinstance(item, (int, float)) and item > 0)
+    timeout = next(given, None)
+    return None if timeout is None else float(timeout)
 
 
 def _place_of(connection: Any) -> str:

@@ -14,6 +14,7 @@ from celery_dlq.cli.exits import FAILED, for_app, leave
 from celery_dlq.cli.options import Word, format_option
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.worker.broker_limits import scheme_of
 
 #: The checks in the order in which they run. They have names in the output and in the documentation.
 CHECKS: dict[str, Callable[[Session], Findings]] = {
@@ -49,12 +50,12 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
 
 #: The checks that read the settings and the code. They connect to nothing, and write nothing.
 STATIC: dict[str, Callable[[Session], Findings]] = {
+    "broker": broker.check_transport,
     **{
         name: CHECKS[name]
         for name in ("settings", "tasks", "rules", "hooks", "routes", "capture", "waits", "acks")
     },
     "store": storage.check_store_url,
-    "broker": broker.check_transport,
     "queues": app.check_default_queue,
     "auto": app.check_auto_definitions,
     "handlers": app.check_handler_definitions,
@@ -119,7 +120,5 @@ def _findings(check: Callable[[Session], Findings], session: Session) -> Finding
 
 def _client(app: Any) -> str:
     """What installs the client of the app's broker: the extra that is named as kombu's module."""
-    with app.connection_for_write() as connection:
-        alias = TRANSPORT_ALIASES.get(connection.transport_cls, "")
-    extra = alias.partition(":")[0].rpartition(".")[2].lower()
+    extra = TRANSPORT_ALIASES.get(scheme_of(app), "").partition(":")[0].rpartition(".")[2].lower()
     return "'celery-dlq[redis]'" if extra == "redis" else f"'kombu[{extra or '…'}]'"

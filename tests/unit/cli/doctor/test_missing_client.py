@@ -8,7 +8,8 @@ def _broker(_session):
     yield
 
 
-def test_it_names_the_extra_once(run, monkeypatch):
+def test_it_names_the_extra_once(run, app, monkeypatch):
+    app.conf.broker_url = "redis://"
     monkeypatch.setattr(command, "CHECKS", {"broker": _broker, "stalled": _broker})
     ended = run("doctor")
     assert ended.exit_code == 1
