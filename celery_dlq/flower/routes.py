@@ -112,16 +112,18 @@ class Route:
 class NoPage(Page):
     """Answers for an address that no page has."""
 
-    def get(self) -> None:
-        """Say so."""
+    def prepare(self) -> None:
+        """Say so, to users who are logged in."""
+        super().prepare()
         raise HTTPError(404)
 
 
 class NoResource(Api):
     """Answers for an address of the REST API that nothing has."""
 
-    def get(self) -> None:
-        """Say so."""
+    def prepare(self) -> None:
+        """Say so, to users who are logged in."""
+        super().prepare()
         raise HTTPError(404)
 
 

@@ -59,7 +59,7 @@ class RunLog:
         self._most, self._count, self._redactor = lines, 0, redactor
         self._kinds: tuple[list[_Line], ...] = ([], [], [])
         #: Whether the end of the last printed line is still to come.
-        self.is_printing = False
+        self.is_printing: bool = False
         self._is_adding = False
         # Not the record itself, which may have an exception with all its frames.
         self._newest: Callable[[], logging.LogRecord | None] = lambda: None

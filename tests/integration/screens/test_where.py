@@ -6,7 +6,7 @@ import signal
 import pytest
 from project import wait_for
 
-from celery_dlq.cli.doctor import where
+from celery_dlq.cli.doctor import broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 def find(project, monkeypatch):
     def find(task_id, answers_s=0.1):
         """Where a message is, according to ``dlq where``, which waits this long for workers."""
-        monkeypatch.setattr(where, "_ANSWERS_S", answers_s)
+        monkeypatch.setattr(broker, "_ANSWERS_S", answers_s)
         done = project.invoke("where", task_id, "--format", "json")
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -115,7 +116,7 @@ class TestResolved:
     def test_the_saved_group_is_as_it_is_then(self, failed):
         triage(failed, Resolve())
         (group,) = failed.letters.save([failure("b", 12)]).regressed_groups
-        assert group == read(failed)
+        assert group == replace(read(failed), verdict=None, rule="")  # these are only looked up
 
     def test_a_failure_from_before_does_not_open_it(self, failed):
         triage(failed, Resolve(), at=10)

@@ -226,7 +226,7 @@ class TestPayload:
     @pytest.mark.parametrize(
         ("body", "words"),
         [
-            (b"cshop.money\nEuro\n.", "No module named 'shop.money'"),
+            (b"cshop.money\nEuro\n.", "No module named 'shop'"),
             (b"ccollections\nEuro\n.", "Can't get attribute 'Euro' on <module 'collections'"),
         ],
     )

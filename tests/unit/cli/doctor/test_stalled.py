@@ -53,8 +53,7 @@ def test_a_stalled_worker_is_a_warning(found, answers):
 def test_a_broker_that_is_away_is_reported_once(run, app, answers):
     app.conf.broker_url = "redis://127.0.0.1:1"
     lines = [line for line in run("doctor").stdout.splitlines() if " stalled " in f" {line} "]
-    assert len(lines) == 1
-    assert "error" in lines[0]
+    assert [line.split()[1] for line in lines if "not checked" not in line] == ["error"]
 
 
 def test_on_pgmq_workers_cannot_be_asked(app, answers):

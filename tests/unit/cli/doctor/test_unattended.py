@@ -166,6 +166,10 @@ def test_a_handler_of_an_unknown_task_is_a_warning(found, queue, answers):
     )
 
 
+#: Celery still sends to the queue of a task.
+PLANS_TO_REMOVE = pytest.mark.filterwarnings(r"ignore:\s*The 'queue' task attribute is deprecated")
+
+
 @pytest.fixture
 def sending(app):
     """Gives the app a queue for each way in which it can send a message; returns their names."""
@@ -182,15 +186,18 @@ def sending(app):
     return {"celery", "mail", "money", "others", "nightly", "video"}
 
 
+@PLANS_TO_REMOVE
 def test_the_queues_that_an_app_sends_to(app, sending):
     app.conf.task_routes = app.conf.task_routes[:1]
     assert sent_to(app) == sending
 
 
+@PLANS_TO_REMOVE
 def test_a_router_that_needs_arguments_hides_no_other_queue(app, sending):
     assert sent_to(app) == sending - {"video"}
 
 
+@PLANS_TO_REMOVE
 def test_a_queue_that_no_worker_reads_is_a_warning(found, answers, app, sending):
     app.conf.task_routes = app.conf.task_routes[:1]
     answers["w@one"] = (["mail", "celery", "money"], {})

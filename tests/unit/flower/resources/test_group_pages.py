@@ -59,7 +59,7 @@ class TestList:
         page = ann.get(GROUPS)
         assert listed(ann) == [CHARGE, "aaaa000000000000"]
         assert "2 groups, most open letters first." in page.text
-        assert "ValueError in charge 9c1e0000 bad currency" in page.text
+        assert "ValueError in charge 9c1e0000 terminal: python.bug bad currency" in page.text
         assert page.find("a", href=f"/dead-letters/letters?group={CHARGE}")[0][1] == "2"
 
     def test_a_row_offers_acts_that_lead_back_to_the_list(self, ann, charge):
