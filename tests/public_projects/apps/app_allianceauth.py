@@ -14,7 +14,8 @@ import django  # noqa: E402
 
 django.setup()
 
-_USER = 4711
+# The first one; its signals look up a user that has an id before it is saved.
+_USER = 1
 _SERVICES = "allianceauth.services.tasks"
 _ANALYTICS = "allianceauth.analytics.tasks.send_ga_tracking_celery_event"
 _EVENT = {"measurement_id": "G-1", "secret": SECRET, "namespace": "auth", "task": "stats"}
@@ -46,4 +47,4 @@ def mend(service):
     from django.contrib.auth.models import User
 
     _rename("_away", "")
-    User.objects.create(pk=_USER, username="ann")
+    User.objects.create(username="ann")
