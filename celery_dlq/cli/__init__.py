@@ -70,7 +70,8 @@ Exit status:
   1    failure, or an unknown letter, group, operation, automatic redrive, handler or task
   2    invalid command line, or --yes is missing
   3    the store does not answer or does not exist, or its schema does not fit this release
-  4    partial success: letters were skipped, failed again, or left alone
+  4    partial success: some letters were skipped, failed again, or left alone
+  5    no worker answers, or begins what was left to one
   130  interrupted by Ctrl-C
 """
 

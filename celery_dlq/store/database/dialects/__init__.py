@@ -52,7 +52,7 @@ def parse_url(text: str, *, setting: str = "dlq_store_url") -> URL:
     except (exc.ArgumentError, ValueError):
         # The parser's own message repeats the URL, including the password.
         raise _wrong(
-            setting, "is not a database URL; write it like postgresql://user:password@host/name"
+            setting, "is not a database URL; write it like postgresql://user@host/name"
         ) from None
     if "@" in (url.host or ""):
         # The part after the first @ would be shown, and looked up, as a part of the host's name.
