@@ -23,7 +23,7 @@ FAILED = 1
 USAGE = 2
 #: The store does not answer or does not exist, or its schema does not fit this release.
 STORE = 3
-#: Partial success: letters were skipped, failed again, or left alone.
+#: Partial success: some letters were skipped, failed again, or left alone.
 PARTLY = 4
 #: No worker answers, or begins what was left to one. The letters and the operation are kept.
 NO_WORKER = 5

@@ -109,22 +109,21 @@ class Route:
         return re.escape(literal) + "".join(_PART + re.escape(text) for text in others)
 
 
-class NoPage(Page):
+class _Nothing(Handler):
+    """Answers for an address that has nothing."""
+
+    def prepare(self) -> None:
+        """Say so, to users who are logged in."""
+        super().prepare()
+        raise HTTPError(404)
+
+
+class NoPage(_Nothing, Page):
     """Answers for an address that no page has."""
 
-    def prepare(self) -> None:
-        """Say so, to users who are logged in."""
-        super().prepare()
-        raise HTTPError(404)
 
-
-class NoResource(Api):
+class NoResource(_Nothing, Api):
     """Answers for an address of the REST API that nothing has."""
-
-    def prepare(self) -> None:
-        """Say so, to users who are logged in."""
-        super().prepare()
-        raise HTTPError(404)
 
 
 def _acts(path: str, handler: type[Handler], *acts: str) -> list[Route]:

@@ -167,8 +167,8 @@ class DeadLetters:
 
         :raises ValueError: the app has no such task, and no message and no letter is of one.
         """
-        name, letters = _name(task), self._find(Filter(states=frozenset(State)))
-        known = {*filter(is_of_user, self.queue.app.tasks), *(one.task for one in letters)}
+        name = _name(task)
+        known = {*filter(is_of_user, self.queue.app.tasks), *self.queue.store.counts.names("task")}
         if unknown := unknown_task(name, known | {sent.task for sent in self._messages}):
             raise ValueError(unknown)
         return name

@@ -99,7 +99,7 @@ def test_a_wait_for_a_worker_that_is_slow_says_nothing(outcomes, worker):
 
 @pytest.fixture
 def unanswered(session, operation, monkeypatch):
-    """Waits up to ten minutes for ten outcomes, of which none comes; returns the exit status, the seconds
+    """Waits up to ten minutes for ten outcomes that never come; returns the exit status, the seconds
     that it took, and what is said."""
 
     def unanswered(at_each_look=lambda _now: None):
