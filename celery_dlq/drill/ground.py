@@ -134,9 +134,11 @@ class Ground:
             lambda: worker.has_ended or len(self.plan.runs.pids(Runs.READY)) > known, START_S
         )
         if worker.has_ended or not is_up:
+            slow = f"has not started within {START_S:g} s; run the drill when the machine is less busy, or"
             raise DrillError(
-                "The worker of the drill does not start; start one of yours with celery -A "
-                f"{self.plan.app} worker, and correct what it says. Its last lines: {worker.last_lines()}"
+                f"The worker of the drill {'ended at its start;' if worker.has_ended else slow} start one of "
+                f"yours with celery -A {self.plan.app} worker, and correct what it says. Its last lines: "
+                f"{worker.last_lines()}"
             )
 
     def start_redrive(self) -> Process:

@@ -12,6 +12,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.process import identity
 from celery_dlq.store.database.client import Client, Role
+from celery_dlq.worker.step import ends_in_one_line
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.periodic import GuardedThread
@@ -31,16 +32,17 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def __init__(self, worker: Any, **options: Any) -> None:
         """
-        :raises SettingsError: an automatic redrive can never run. The worker ends.
+        :raises SettingsError: a setting is wrong, or an automatic redrive can never run. The worker ends.
         """
         self._threads: tuple[GuardedThread, ...] = ()
         dlq = worker.app.dead_letter_queue
         dlq.client = Client(Role.WORKER, str(worker.hostname))
-        if dlq.settings.auto_redrive:
-            from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
+        with ends_in_one_line():
+            if dlq.settings.auto_redrive:
+                from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
 
-            # The worker starts even if the store is away, but not with a definition that can never run.
-            check_definitions(worker.app, dlq.settings)
+                # The worker starts even if the store is away, but not with a definition that can never run.
+                check_definitions(worker.app, dlq.settings)
         if dlq.handlers:
             # The pool's processes use the store under the time limits of handlers. An import that a time
             # limit cuts off would leave a process without SQLAlchemy for as long as it lives.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import click
 from celery import bootsteps
 from celery.signals import beat_embedded_init
 from celery.utils.log import get_logger
 
+from celery_dlq.errors import SettingsError
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.recorder.owner import leave_pools
 from celery_dlq.unpack import bound_decoders
@@ -42,6 +46,18 @@ def _leave_pools(**_: Any) -> None:
 beat_embedded_init.connect(_leave_pools)
 
 
+@contextmanager
+def ends_in_one_line() -> Iterator[None]:
+    """In Celery's command line, wrong settings end ``celery worker`` with one line instead of a traceback
+    through Celery. Elsewhere they are raised as they are."""
+    try:
+        yield
+    except SettingsError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        raise click.ClickException(str(error)) from error
+
+
 class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent. It starts before all other steps and stops after them, when the pool has
     been joined and no more letters come."""
@@ -50,7 +66,8 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(worker, **options)
         dlq = worker.app.dead_letter_queue
         # Before anything is started.
-        dlq.check_settings()
+        with ends_in_one_line():
+            dlq.check_settings()
         self._log = RunLogHandler(dlq.settings, dlq.redactor, last)
 
     def include(self, parent: Any) -> bool:

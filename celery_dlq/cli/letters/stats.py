@@ -107,7 +107,7 @@ def glance(found: Stats, *, drawn: bool) -> Facts:
     return facts_of(
         "At a glance",
         ("Depth", counted(found.depth, "open letter")),
-        ("Oldest", found.oldest_open_at),
+        ("Oldest failure", found.oldest_open_at),
         ("States", ", ".join(states)),
         ("Arrivals/h", arrivals),
         ("Last 24 h", last_day),

@@ -137,4 +137,11 @@ def group_parts(
         *blocks,
         *call,
         f"See its letters: {command('list', '--group', group.fingerprint)}",
+        *_send_back(group, command),
     ]
+
+
+def _send_back(group: Group, command: Command) -> list[Part]:
+    if not group.open_count:
+        return []
+    return [f"Send them back: {command('redrive', '--group', group.fingerprint, '--canary', '1')}"]

@@ -16,6 +16,7 @@ from celery_dlq.cli.screens.render import is_terminal
 
 #: Seconds over which a rate is measured: long enough to be steady, short enough to show a change.
 _WINDOW_S = 15.0
+_LEAST_S = 1.0
 
 
 class Step(NamedTuple):
@@ -133,11 +134,11 @@ class Speed:
 
     @property
     def per_second(self) -> float:
-        """The growth per second; 0.0 until two values are known."""
+        """The growth per second; 0.0 until it was measured for a second: the first batch is not a rate."""
         if not self._seen:
             return 0.0
         (began, first), (now, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (now - began) if now > began else 0.0
+        return (last - first) / (now - began) if now - began >= _LEAST_S else 0.0
 
     def left_s(self, missing: int) -> float | None:
         """Seconds until the count has grown by ``missing``; None while it does not grow."""

@@ -143,7 +143,7 @@ def test_without_the_replica_it_reads_from_the_primary(servers, store, screens, 
     of_another_process(servers, "seen")
     servers.replica.stop()
     assert screens.letters.get("seen") is not None
-    assert "does not answer" in screens.following().trouble
+    assert "cannot be used" in screens.following().trouble
     servers.all.start()
     clock.now += PAUSE_S
     until("the replica to be used again", lambda: back(screens, clock))

@@ -4,10 +4,12 @@ import gc
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import click
 import pytest
 from celery.concurrency import prefork, solo, thread
 
 from celery_dlq import DeadLetterQueue
+from celery_dlq.errors import SettingsError
 from celery_dlq.worker import step
 from celery_dlq.worker.step import CaptureStep, LastStep
 
@@ -44,6 +46,18 @@ def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
         capture.start(consumer)
         capture.stop(consumer)
     assert len(frozen) == times
+
+
+@pytest.mark.parametrize("setting", ["dlq_store_ulr", "dlq_auto_redrive"])
+def test_a_wrong_setting_ends_the_command_in_one_line_and_an_embedded_worker_with_its_error(
+    app, setting
+):
+    app.conf.update({setting: [{"name": "nightly"}], "worker_hijack_root_logger": False})
+    DeadLetterQueue.of(app)
+    with pytest.raises(SettingsError):
+        app.WorkController(pool="solo")
+    with click.Context(click.Command("worker")), pytest.raises(click.ClickException, match=setting):
+        app.WorkController(pool="solo")
 
 
 def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app):

@@ -10,6 +10,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, make_url
 
 from celery_dlq.errors import SettingsError, page
+from celery_dlq.known import near_names
 from celery_dlq.store.database.dialects.dialect import Dialect
 from celery_dlq.store.database.dialects.mysql import MySQL
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
@@ -41,7 +42,7 @@ def dialect_for(url: URL) -> Dialect:
     return _BY_NAME[url.get_backend_name()]
 
 
-def parse_url(text: str, *, setting: str = "dlq_store_url") -> URL:
+def parse_url(text: str, *, setting: str = "dlq_store_url (or CELERY_DLQ_STORE_URL)") -> URL:
     """The store's URL, naming the driver that is used.
 
     :param setting: where ``text`` stands, for the error.
@@ -59,7 +60,12 @@ def parse_url(text: str, *, setting: str = "dlq_store_url") -> URL:
         raise _wrong(setting, "has an @ in its user or password; write it as %40")
     dialect = _BY_SCHEME.get(url.drivername)
     if dialect is None:
-        raise _wrong(setting, f"names {url.drivername!r}, which is not supported; use {_names()}")
+        near = "".join(
+            f" (did you mean {name!r}?)" for name in near_names(url.drivername, _BY_NAME)[:1]
+        )
+        raise _wrong(
+            setting, f"names {url.drivername!r}{near}, which is not supported; use {_names()}"
+        )
     if unfit := dialect.why_unfit(url):
         raise _wrong(setting, unfit)
     return url.set(drivername=dialect.scheme)

@@ -412,8 +412,8 @@ class Server(Dialect):
             )
         if fault in (Fault.AWAY, Fault.CONFLICT):
             return StoreUnavailable(
-                f"The dead-letter store at {where} does not answer ({said}); "
-                "check dlq_store_url and that the database is up."
+                f"The dead-letter store at {where} cannot be used ({said}); check "
+                "dlq_store_url (or CELERY_DLQ_STORE_URL) and that the database is up."
             )
         if fault is Fault.READ_ONLY:
             return StoreError(

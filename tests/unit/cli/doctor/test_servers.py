@@ -28,6 +28,6 @@ def test_each_server_is_named_with_its_state(found, request, kind):
     away, first, second = found(url.replace(server, f"127.0.0.1:1,{server},{server}"))
     assert away[0] == "warning"
     assert away[1].startswith("127.0.0.1:1 could not take over: The dead-letter store at ")
-    assert "does not answer" in away[1]
+    assert "cannot be used" in away[1]
     assert first == ("ok", f"{server} accepts writes, and is used")
     assert second == ("ok", f"{server} accepts writes, too")

@@ -83,7 +83,7 @@ class TestOnATerminal:
         result = run()
         assert result.exit_code == 3
         assert "Look:" in result.stdout
-        assert "does not answer" in result.stderr
+        assert "cannot be used" in result.stderr
         assert "check dlq_store_url" in result.stderr
         assert "s3cret" not in result.output
 
