@@ -23,7 +23,7 @@ import celery_dlq
 from celery_dlq import hooks, testing, tickets
 from celery_dlq.cli import dlq, exits
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES
-from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.store.database import tables
 from celery_dlq.worker.task import DLQTask
 
@@ -35,7 +35,7 @@ def names() -> Iterator[str]:
     for module in (celery_dlq, hooks, testing, tickets):
         yield from _of_module(module)
     yield from (f"setting dlq_{item.name}" for item in fields(Settings))
-    yield from (f"variable {name}" for name in (STORE_URL_VARIABLE, READ_URL_VARIABLE))
+    yield from (f"variable {name}" for name in (STORE_URL_VARIABLE,))
     options = (name for name in DLQTask.__annotations__ if not name.startswith("_"))
     yield from (f"task option {name}" for name in options if name != "wire")
     yield from _of_commands(dlq, "dlq")

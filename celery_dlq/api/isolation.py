@@ -13,7 +13,7 @@ from unittest.mock import patch
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.route import Route
-from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 
 #: The parts of an app that Celery makes of its settings, and keeps.
 _MADE_OF_SETTINGS = ("amqp", "control", "events")
@@ -21,12 +21,12 @@ _MADE_OF_SETTINGS = ("amqp", "control", "events")
 #: They override settings.
 _VARIABLES = (
     "CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL", "CELERY_RESULT_BACKEND",
-    STORE_URL_VARIABLE, READ_URL_VARIABLE,
+    STORE_URL_VARIABLE,
 )  # fmt: skip
 
 #: The settings that have their default: they are about other places, or let the app act by itself.
 _LIKE_NEW = (
-    "store_read_url", "recorder_dir", "archive_url", "retention", "auto_redrive", "ingest_queues",
+    "recorder_dir", "archive_url", "retention", "auto_redrive", "ingest_queues",
     "worker_metrics", *(kind.setting for kind in EventKind),
 )  # fmt: skip
 

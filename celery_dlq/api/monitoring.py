@@ -126,7 +126,7 @@ class MonitoringAPI(AppParts):
         store = self.store
         return Reading(
             store.monitoring.measures(), store.reports.keeping(), store.recorder_reports.look(store.now()),
-            self._spool_size(), store.clock_ahead().total_seconds(), self.read_store.following(),
+            self._spool_size(), store.clock_ahead().total_seconds(),
         )  # fmt: skip
 
     def register_metrics(self, registry: Registry | None = None) -> None:

@@ -120,18 +120,15 @@ class AppParts:
             raise SettingsError(f"Rules that can never match: {' '.join(problems)}")
 
     def check_store_url(self) -> str:
-        """Check that the store's URL names a supported database, and that of its read replica the same kind.
-        Returns that URL as it may be shown: without its password, and with the whole path of a file. Does not
-        connect.
+        """Check that the store's URL names a supported database. Returns the URL as it may be shown: without
+        its password, and with the whole path of a file. Does not connect.
 
-        :raises SettingsError: the database is not supported, or cannot be a replica.
+        :raises SettingsError: the database is not supported.
         """
         from celery_dlq.store.database import dialects
         from celery_dlq.store.database.servers import address
 
         url = dialects.parse_url(self.settings.store_url)
-        if self.settings.store_read_url:
-            dialects.parse_read_url(self.settings.store_read_url, url)
         if dialects.dialect_for(url).is_file and not str(url.database).startswith("file:"):
             url = url.set(database=os.path.abspath(str(url.database)))
         is_default = self.settings.store_url == Settings.store_url
@@ -204,18 +201,6 @@ class AppParts:
         """
         self._new_store.check_schema()
         return self._new_store
-
-    @cached_property
-    def read_store(self) -> Store:
-        """The store for screens: it reads from ``dlq_store_read_url`` if that is set, and then also while the
-        primary is away. Acts use :attr:`store`, which has the latest state.
-
-        :raises SettingsError: a URL is wrong.
-        :raises StoreError: the database does not answer, or the schema does not fit.
-        """
-        if not self.settings.store_read_url:
-            return self.store
-        return self._new_store.reading_from(self.settings.store_read_url)
 
     @cached_property
     def _new_store(self) -> Store:

@@ -125,7 +125,7 @@ def _session(ctx: click.Context) -> Session:
 
     given = ctx.find_root().params.get("app")
     app = find_app(given) if isinstance(given, str) else given
-    session = Session(CLIContext(app=app, no_color=True, workdir=None, quiet=True), only_shows=True)
+    session = Session(CLIContext(app=app, no_color=True, workdir=None, quiet=True))
     session.cli.app.conf.dlq_store_timeout = _CONNECT_S
     return session
 

@@ -39,12 +39,11 @@ class Session:
 
     :param cli: Celery's ``CLIContext``.
     :param role: names the command's connections to the store.
-    :param only_shows: whether the command changes nothing, so that it may read from a read replica.
     """
 
-    def __init__(self, cli: Any, role: Role = Role.CLI, *, only_shows: bool = False) -> None:
+    def __init__(self, cli: Any, role: Role = Role.CLI) -> None:
         self.cli = cli
-        self._role, self._only_shows = role, only_shows
+        self._role = role
 
     @cached_property
     def screen(self) -> Screen:
@@ -78,7 +77,7 @@ class Session:
         the screens use its clock."""
         from celery_dlq.view.lookup import discreet
 
-        store = self.queue.read_store if self._only_shows else self.queue.store
+        store = self.queue.store
         times.CLOCK.set_ahead(store.clock_ahead())
         return discreet(store, self.queue.redactor)
 
@@ -212,18 +211,10 @@ class Session:
 
 def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
     """Call ``command`` with the session of this run, in place of Celery's ``CLIContext``."""
-    return _passing(command, only_shows=False)
 
-
-def pass_showing_session(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Call ``command`` with the session of this run. The command changes nothing."""
-    return _passing(command, only_shows=True)
-
-
-def _passing(command: Callable[..., Any], *, only_shows: bool) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_session(cli: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return command(Session(cli, only_shows=only_shows), *args, **kwargs)
+        return command(Session(cli), *args, **kwargs)
 
     return click.pass_obj(with_session)
 

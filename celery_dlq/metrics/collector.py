@@ -95,11 +95,6 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield from _lost(snapshot.value.lost, moment)
     if spool is not None:
         yield single(families.SPOOL, spool)
-    following = snapshot.value.following
-    if following is not None:
-        yield single(families.REPLICA_UP, not following.trouble)
-        if following.lag is not None:
-            yield single(families.REPLICA_LAG, following.lag.total_seconds())
 
 
 def _handlers(found: Measures) -> Iterator[Metric]:

@@ -165,15 +165,6 @@ SPOOL = Family(
     "celery_dlq_spool_bytes", GAUGE, (),
     "Bytes in dlq_spool_dir of the machine where this is measured; missing if it cannot be read.",
 )
-REPLICA_UP = Family(
-    "celery_dlq_read_replica_up", GAUGE, (),
-    "1 if screens can read from dlq_store_read_url, 0 if they read from the primary because it fails; "
-    "missing without a read replica.",
-)
-REPLICA_LAG = Family(
-    "celery_dlq_read_replica_lag_seconds", GAUGE, (),
-    "How far the read replica is behind the primary; missing if it does not say.",
-)
 
 #: The metrics of the store.
 STORE_FAMILIES = (
@@ -181,7 +172,6 @@ STORE_FAMILIES = (
     PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES,
     CLOSED, CLOSED_BYTES, EXPIRING, RETENTION_AT, RETENTION_LAG, SEGMENTS, ARCHIVED, ARCHIVED_BYTES,
     ARCHIVED_AT, VERIFIED_AT, DAMAGED, LEFT, LEFT_AGE, UNCOVERED, SPOOL,
-    REPLICA_UP, REPLICA_LAG,
 )
 
 DEAD_LETTERS = Family(

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.worker import Lost
 from celery_dlq.store.base import Measures
-from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import Keeping
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -38,8 +37,6 @@ class Reading:
     spool: int | None
     #: Seconds by which the store's clock is ahead of this machine's.
     ahead_s: float = 0.0
-    #: How the read replica follows; None without one.
-    following: Following | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from celery_dlq.settings.definitions import (
     is_configured,
     read_settings,
 )
-from celery_dlq.settings.validation import READ_URL_VARIABLE, STORE_URL_VARIABLE, archive_package
+from celery_dlq.settings.validation import STORE_URL_VARIABLE, archive_package
 
 __all__ = [
-    "READ_URL_VARIABLE", "STORE_URL_VARIABLE", "ReadSettings", "Settings", "archive_package",
+    "STORE_URL_VARIABLE", "ReadSettings", "Settings", "archive_package",
     "check_option", "is_configured", "read_settings",
 ]  # fmt: skip

@@ -20,7 +20,6 @@ from celery_dlq.settings.validation import (
     MAYBE_TEXT,
     NAMES,
     PREFIX,
-    READ_URL_VARIABLE,
     REDRIVE_TRACE,
     RETENTION,
     ROUTES,
@@ -53,12 +52,6 @@ class Settings:
         "sqlite:///celery_dlq.sqlite3", TEXT,
         "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
         f"The environment variable {STORE_URL_VARIABLE} overrides it.",
-    )
-    store_read_url: str = _setting(
-        "", MAYBE_TEXT,
-        "SQLAlchemy URL of a read replica of the store, from which screens read: Flower, its REST API, and "
-        "the commands that only show. Empty for none. "
-        f"The environment variable {READ_URL_VARIABLE} overrides it.",
     )
     store_timeout: float = _setting(
         5.0, number(0.1, 300, "seconds"),

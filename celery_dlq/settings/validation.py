@@ -158,14 +158,11 @@ def _names_callable(item: object) -> bool:
 #: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
 STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
-#: Overrides ``dlq_store_read_url``.
-READ_URL_VARIABLE = "CELERY_DLQ_STORE_READ_URL"
-
 #: The settings that an environment variable overrides, each with its variable.
-_FROM_VARIABLES = {"store_url": STORE_URL_VARIABLE, "store_read_url": READ_URL_VARIABLE}
+_FROM_VARIABLES = {"store_url": STORE_URL_VARIABLE}
 
 #: The settings whose values are not shown.
-_SECRET = frozenset({"store_url", "store_read_url", "search_redacted_key"})
+_SECRET = frozenset({"store_url", "search_redacted_key"})
 
 PREFIX = "dlq_"
 _DOCS = page("settings")

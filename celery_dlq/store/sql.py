@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from copy import copy
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
@@ -19,9 +18,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.coordination import Deliveries, Leases, StoredCircuits
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.client import Client
-from celery_dlq.store.database.dialects import parse_read_url
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.database.transactions import Following, ReplicaTransactions, Transactions
+from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups
 from celery_dlq.store.groups.tickets import Tickets
 from celery_dlq.store.handlings import Handlings
@@ -77,20 +75,14 @@ class SQLStore:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database: Database = Database(url, timeout=timeout, client=client)
-        self._listener, self._monotonic = listener or StoreListener(), monotonic
-        self._use(
-            Transactions(
-                self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
-            )
+        transactions = Transactions(
+            self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
         )
-
-    def _use(self, transactions: Transactions) -> None:
-        """Let all roles, and the clock, work in ``transactions``."""
-        self.transactions = transactions
-        listener = self._listener
+        listener = listener or StoreListener()
+        self.transactions: Transactions = transactions
         self._clock = clock.DatabaseClock(self._ask_time)
 
-        self.letters: Letters = Letters(transactions, listener, monotonic=self._monotonic)
+        self.letters: Letters = Letters(transactions, listener, monotonic=monotonic)
         self.counts: Counts = Counts(transactions)
         self.closing: Closing = Closing(transactions)
         self.deleting: Deleting = Deleting(transactions)
@@ -140,27 +132,6 @@ class SQLStore:
     def __repr__(self) -> str:
         return f"<SQLStore {self.database.url.render_as_string(hide_password=True)}>"
 
-    def reading_from(self, url: str) -> SQLStore:
-        """This store, which reads from the read replica at ``url`` and writes as before.
-
-        :raises SettingsError: ``url`` cannot be a replica of this store's database.
-        """
-        primary = self.transactions
-        replica = Database(
-            parse_read_url(url, self.database.url).render_as_string(hide_password=False),
-            timeout=self.database.timeout,
-            client=self.database.client,
-        )
-        followers = Transactions(replica, **primary.searched._asdict())
-        shown = copy(self)
-        shown._use(ReplicaTransactions(primary, followers, monotonic=self._monotonic))
-        return shown
-
-    def following(self) -> Following | None:
-        """How the read replica follows; None without one. Raises no error."""
-        used = self.transactions
-        return used.following() if isinstance(used, ReplicaTransactions) else None
-
     def prepare(self) -> None:
         """Import the driver, without connecting.
 
@@ -201,7 +172,7 @@ class SQLStore:
         return self.transactions.read(until)
 
     def close(self) -> None:
-        """Close the connections, also those to a read replica."""
+        """Close the connections; the next use opens new ones."""
         self.transactions.close()
 
     def _ask_time(self) -> datetime:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.recorder import Standing
@@ -17,9 +17,6 @@ from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact
 from celery_dlq.view.text import byte_size, counted
 from celery_dlq.view.times import age_names, duration, maybe_iso
-
-if TYPE_CHECKING:
-    from celery_dlq.store.database.transactions import Following
 
 _REPORT = ("worker", "host", "messages", "since", "why", "seen_at")
 
@@ -189,7 +186,7 @@ def losses_of(queue: Any) -> Losses:
 
     :raises StoreError: the store failed.
     """
-    lost = queue.read_store.recorder_reports.look(queue.read_store.now())
+    lost = queue.store.recorder_reports.look(queue.store.now())
     return Losses(lost=lost, here=queue.recorder_standing())
 
 
@@ -255,23 +252,3 @@ def _report_record(report: RecorderReport) -> dict[str, Any]:
         "directory": about,
         **as_record(report, _REPORT, messages=report.messages or None),
     }
-
-
-def replica_text(found: Following | None) -> str:
-    """A sentence for people; empty without a read replica."""
-    if found is None:
-        return ""
-    if found.trouble:
-        return f"Read from the primary, because the read replica fails: {found.trouble}"
-    if found.lag is None:
-        return f"Read from the replica {found.address}, which does not say how far it is behind."
-    return f"Read from the replica {found.address}, {duration(found.lag.total_seconds())} behind."
-
-
-def replica_record(found: Following | None) -> dict[str, Any] | None:
-    """The state of the read replica for programs: ``lag_s`` is null if the replica does not say it. None
-    without a replica."""
-    if found is None:
-        return None
-    lag_s = None if found.lag is None else found.lag.total_seconds()
-    return {"address": found.address, "lag_s": lag_s, "trouble": found.trouble}

@@ -1,5 +1,5 @@
 """Databases of several servers, which fail one at a time: PostgreSQL with a synchronous standby that is
-promoted, MariaDB with a replica, and a Galera cluster of three nodes."""
+promoted, and a Galera cluster of three nodes."""
 
 from __future__ import annotations
 
@@ -190,33 +190,6 @@ class MariaDBMember(MariaDB):
             cursor.execute(statement)
             row: tuple[object, ...] | None = cursor.fetchone()
             return row
-
-
-class ReplicatedMariaDB(Cluster):
-    """A server of MariaDB, and a replica that follows it a little later."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True)
-        directory.chmod(0o755)
-        self.primary = MariaDBMember(directory / "a", "--log-bin=log", "--server-id=1")
-        self.replica = MariaDBMember(directory / "b", "--server-id=2", "--read-only")
-        super().__init__(directory, (self.primary, self.replica))
-
-    @property
-    def url(self) -> str:
-        return self.primary.url
-
-    def victim(self) -> Server:
-        return self.replica
-
-    def start(self) -> None:
-        for member in self.members:
-            if not member.is_up:
-                member.start()
-        address = f"MASTER_HOST='127.0.0.1', MASTER_PORT={self.primary.port}, MASTER_USER='root'"
-        self.replica.ask("STOP SLAVE")
-        self.replica.ask(f"CHANGE MASTER TO {address}, MASTER_USE_GTID=slave_pos")
-        self.replica.ask("START SLAVE")
 
 
 class GaleraNode(MariaDBMember):

@@ -27,7 +27,6 @@ ELSEWHERE = {
     "task_always_eager": True,
     "task_routes": {"shop.mail": {"queue": "mails"}},
     "dlq_store_url": "postgresql+psycopg://user:password@127.0.0.1:1/shop",
-    "dlq_store_read_url": "postgresql+psycopg://user:password@127.0.0.1:2/shop",
     "dlq_rules": [Rule(LookupError, "transient", name="shop.lookup")],
 }
 

@@ -72,8 +72,7 @@ def _with_workers(broker: str, places: str) -> Chosen:
 
 #: Tests that start servers of this machine's own.
 _ON_OTHER_SERVERS = [
-    f"--ignore=tests/store/database/{name}.py"
-    for name in ("test_failover", "test_pgbouncer", "test_read_replica")
+    f"--ignore=tests/store/database/{name}.py" for name in ("test_failover", "test_pgbouncer")
 ]
 
 

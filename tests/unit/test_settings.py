@@ -6,13 +6,13 @@ from celery import Celery
 
 from celery_dlq import AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
-from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings, read_settings
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
 
 ONE = AutoRedrive("one", where=Filter(task="shop.charge"))
 ROUTE = Route("payments", task="shop.charge")
 
 #: The settings whose values are not shown.
-SECRET = {"store_url", "store_read_url", "search_redacted_key"}
+SECRET = {"store_url", "search_redacted_key"}
 
 #: For each setting, values that are allowed and values that are not.
 VALUES = {
@@ -47,7 +47,6 @@ VALUES = {
     "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
     "recorder": ([True, False], [1, "yes", None]),
     "recorder_dir": (["", "/var/lib/recorder"], [None, 1]),
-    "store_read_url": (["", "postgresql://replica/shop"], [None, 1]),
     "search_redacted_key": (["", "a key"], [None, 17, b"a key"]),
     "search_values": ([0, 24, 1_000], [-1, 1_001, "all", 2.5, None]),
     "recorder_max_size": ([1 << 20, 1 << 30], [(1 << 20) - 1, "1 GB", None]),
@@ -124,22 +123,14 @@ def test_the_base_may_not_pass_the_cap():
         Settings.from_values({"retry_base": 10, "retry_cap": 5})
 
 
-@pytest.mark.parametrize(
-    ("name", "variable"), [("store_url", STORE_URL_VARIABLE), ("store_read_url", READ_URL_VARIABLE)]
-)
-def test_the_environment_overrides_the_urls(name, variable):
-    chosen = Settings.from_values({name: "postgresql://a"}, {variable: "postgresql://b"})
-    assert getattr(chosen, name) == "postgresql://b"
-
-
-def test_the_variable_of_the_read_replica_is_not_a_misspelt_one():
-    assert Settings.from_values({}, {READ_URL_VARIABLE: "postgresql://b"}).store_read_url
+def test_the_environment_overrides_the_url():
+    values, variables = {"store_url": "postgresql://a"}, {STORE_URL_VARIABLE: "postgresql://b"}
+    assert Settings.from_values(values, variables).store_url == "postgresql://b"
 
 
 @pytest.fixture
 def app(monkeypatch):
     monkeypatch.delenv(STORE_URL_VARIABLE, raising=False)
-    monkeypatch.delenv(READ_URL_VARIABLE, raising=False)
     return Celery("settings", set_as_current=False)
 
 

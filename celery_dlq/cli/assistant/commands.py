@@ -10,7 +10,7 @@ import click
 from celery_dlq.cli.letters.explain import show_explanation
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, limit_option, read_with, whole_number
 from celery_dlq.cli.selection import select
-from celery_dlq.cli.session import Session, pass_session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.model.operation import Orders, Pacing
 from celery_dlq.redrive.orders import check_orders
 from celery_dlq.redrive.plan import make_plan, try_first
@@ -21,7 +21,7 @@ from celery_dlq.view.records import as_record
 
 @click.command("explain")
 @click.argument("what", required=False)
-@pass_showing_session
+@pass_session
 def explain(session: Session, what: str | None) -> None:
     """Explain what ``dlq explain`` explains, except files and modules that are not imported."""
     show_explanation(session, what, "json", by_a_person=False)

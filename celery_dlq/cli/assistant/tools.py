@@ -256,7 +256,7 @@ def call(app: Any, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         said = "The tool failed because of an unexpected error; the log of the server has it."
     finally:
         # A database that stands still keeps an open connection waiting, but a new one reaches its timeout.
-        queue = vars(app.__dict__.get("dead_letter_queue", app))
-        for store in filter(None, map(queue.get, ("store", "read_store"))):
+        store = vars(app.__dict__.get("dead_letter_queue", app)).get("store")
+        if store is not None:
             store.close()
     return framed_error(said), True

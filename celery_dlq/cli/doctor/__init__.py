@@ -78,18 +78,6 @@ def worker_facts(statistics: Any, name: str) -> Mapping[str, Any]:
     return found
 
 
-def password_shown(setting: str, variable: str) -> Finding:
-    """The finding about a URL with a password in the configuration. Celery hides settings by words in their
-    names, and the URLs of the broker and the result backend.
-
-    :param variable: the variable of the environment that takes the URL instead.
-    """
-    return warning(
-        f"celery report, celery inspect conf and Flower's worker page show the password in {setting}; set "
-        f"the URL in the environment variable {variable} instead"
-    )
-
-
 def named(names: Iterable[str]) -> str:
     """The first few names, and the number of the others."""
     return some(sorted(names), _NAMED)

@@ -21,7 +21,6 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
     "settings": app.check_settings,
     "store": storage.check_store,
     "servers": storage.check_servers,
-    "replica": storage.check_replica,
     "pooler": storage.check_pooler,
     "clock": storage.check_clock,
     "spool": storage.check_spool,

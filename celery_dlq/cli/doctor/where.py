@@ -22,7 +22,7 @@ from celery_dlq.cli.exits import for_app
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.letter import next_step
 from celery_dlq.cli.screens.parts import Column, Table
-from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
@@ -101,7 +101,7 @@ class Answer:
 @click.command("where")
 @click.argument("task_id", metavar="ID", shell_complete=complete_letter)
 @format_option
-@pass_showing_session
+@pass_session
 def where(session: Session, task_id: str, form: str) -> None:
     """Find a message, wherever it is.
 

@@ -10,7 +10,7 @@ import click
 from celery_dlq.cli.completion import complete_group, complete_letter
 from celery_dlq.cli.options import Word, after_option, format_option, limit_option, moment_option
 from celery_dlq.cli.screens.parts import Block, Column, Field, table_of
-from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
 from celery_dlq.view.acts import sentence
@@ -37,7 +37,7 @@ from celery_dlq.view.records import as_record
 @limit_option("Acts per page.", default=50)
 @after_option
 @format_option
-@pass_showing_session
+@pass_session
 def audit(
     session: Session,
     act: str | None,

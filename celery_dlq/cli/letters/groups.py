@@ -29,7 +29,7 @@ from celery_dlq.cli.options import (
 from celery_dlq.cli.screens.group import group_parts, group_table
 from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
-from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model import group as acts
 from celery_dlq.model.group import Group, GroupAct, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
@@ -66,7 +66,7 @@ def groups() -> None:
 @limit_option("Groups per page.", default=50)
 @after_option
 @format_option
-@pass_showing_session
+@pass_session
 def list_groups(
     session: Session,
     wanted: Filter,
@@ -108,7 +108,7 @@ def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> d
     help="Output format. markdown is a brief of at most 4,000 tokens for a ticket or an assistant; brief is "
     "its JSON.",
 )  # fmt: skip
-@pass_showing_session
+@pass_session
 def show(session: Session, fingerprint: str, form: str) -> None:
     """Show one group: its verdict, the newest traceback and arguments, its note and decisions.
 

@@ -16,7 +16,7 @@ from celery_dlq.cli.screens.letter import (
     history_table,
     trial_parts,
 )
-from celery_dlq.cli.session import Session, pass_session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.model.handling import HandlingState
 from celery_dlq.view import records
 
@@ -28,7 +28,7 @@ def handlers() -> None:
 
 @handlers.command("list")
 @format_option
-@pass_showing_session
+@pass_session
 def list_handlers(session: Session, form: str) -> None:
     """List handlers, in the order in which they get letters."""
     session.load_tasks()
@@ -43,7 +43,7 @@ def list_handlers(session: Session, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @limit_option("Show at most this many of its latest letters.", default=20)
 @format_option
-@pass_showing_session
+@pass_session
 def show(session: Session, name: str, limit: int, form: str) -> None:
     """Show one handler, and the latest letters that it had."""
     session.load_tasks()
@@ -92,7 +92,7 @@ def try_one(session: Session, name: str, prefixes: Sequence[str], limit: int, fo
     help="Continue after the page that printed this cursor.",
 )  # fmt: skip
 @format_option
-@pass_showing_session
+@pass_session
 def history(
     session: Session,
     name: str | None,

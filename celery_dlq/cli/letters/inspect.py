@@ -13,7 +13,7 @@ from celery_dlq.cli.options import after_option, body_option, filters, format_op
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
 from celery_dlq.cli.selection import checked
-from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.store.base import Filter, Page
@@ -33,7 +33,7 @@ _CLOSED_PATIENCE_S = 0.5
 @limit_option("Letters per page.", default=50)
 @after_option
 @format_option
-@pass_showing_session
+@pass_session
 def list_letters(
     session: Session, wanted: Filter, limit: int, after: str | None, form: str
 ) -> None:
@@ -83,7 +83,7 @@ def _listed(page: Page) -> Iterator[Part]:
     "not be read and it is not text."
 )
 @format_option
-@pass_showing_session
+@pass_session
 def show(session: Session, task_id: str, other: str | None, with_body: bool, form: str) -> None:
     """Show one letter in full, or compare two.
 

@@ -19,7 +19,7 @@ from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
 from celery_dlq.cli.screens.render import Screen
-from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
 from celery_dlq.model.group import Group
@@ -38,8 +38,6 @@ from celery_dlq.view.stats import (
     lost_record,
     lost_rows,
     named_ages,
-    replica_record,
-    replica_text,
     retention_facts,
     said_why,
 )
@@ -73,7 +71,7 @@ _REPORT_FIELDS: Sequence[Field] = (
 
 @click.command("stats")
 @format_option
-@pass_showing_session
+@pass_session
 def stats(session: Session, form: str) -> None:
     """Show the numbers of open, arriving and closed letters.
 
@@ -83,7 +81,7 @@ def stats(session: Session, form: str) -> None:
     """
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
-    losses, following = losses_of(session.queue), session.store.following()
+    losses = losses_of(session.queue)
     kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
     record = (
         [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
@@ -92,11 +90,10 @@ def stats(session: Session, form: str) -> None:
             **records.stats_record(found),
             **kept_record,
             "recorder": losses_record,
-            "read_replica": replica_record(following),
         }
     )
     parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, record, *parts, *filter(None, [replica_text(following)]))
+    session.screen.emit(form, record, *parts)
 
 
 def glance(found: Stats, *, drawn: bool) -> Facts:
@@ -194,7 +191,7 @@ def _interval(text: str) -> float:
     "--interval", metavar="DURATION", default="2s", show_default=True, callback=read_with(_interval),
     help="Time between two reads of the store.",
 )  # fmt: skip
-@pass_showing_session
+@pass_session
 def watch(session: Session, interval: float) -> None:
     """Show depth, arrivals, groups and running redrives, live.
 
@@ -335,7 +332,7 @@ def show_overview(ctx: click.Context) -> None:
     :raises CeleryDLQError: the store cannot be read, or a setting is not valid.
     :raises click.UsageError: no app is given.
     """
-    session = Session(ctx.obj, only_shows=True)
+    session = Session(ctx.obj)
     try:
         store, now = session.store, session.screen.now
         room = min(_GROUPS_AT_ONCE, _room_for_groups(_OVERVIEW_LINES))

@@ -11,7 +11,7 @@ from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import format_option, limit_option, why_option
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, table_of
-from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.auto_redrive import EVERY, AutoMode
 from celery_dlq.view import auto_redrives as view
@@ -129,7 +129,7 @@ def auto() -> None:
 
 @auto.command("list")
 @format_option
-@pass_showing_session
+@pass_session
 def list_autos(session: Session, form: str) -> None:
     """List automatic redrives, in the order in which they come first."""
     found = _seen_all(session)
@@ -140,7 +140,7 @@ def list_autos(session: Session, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @limit_option("Show at most this many of its latest runs.", default=10)
 @format_option
-@pass_showing_session
+@pass_session
 def show(session: Session, name: str, limit: int, form: str) -> None:
     """Show one automatic redrive: its definition, its state, and its latest runs."""
     seen = _seen(session, name)
@@ -214,7 +214,7 @@ def resume(session: Session, name: str | None, why: str) -> None:
 @_maybe_name
 @limit_option("Show at most this many runs.", default=50)
 @format_option
-@pass_showing_session
+@pass_session
 def history(session: Session, name: str | None, limit: int, form: str) -> None:
     """List the runs that chose letters, newest first, with the outcomes of their operations.
 

@@ -15,7 +15,7 @@ from celery_dlq.cli.options import (
 )
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
-from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.view import records
 from celery_dlq.view.operations import TROUBLED
@@ -33,7 +33,7 @@ def operations() -> None:
 @states_option(OperationState, "a state of operations", "the operations")
 @limit_option("Show at most this many operations.", default=20)
 @format_option
-@pass_showing_session
+@pass_session
 def list_operations(
     session: Session, states: frozenset[OperationState], limit: int, form: str
 ) -> None:
@@ -52,7 +52,7 @@ def list_operations(
 @limit_option("Letters per page.", default=20)
 @after_option
 @format_option
-@pass_showing_session
+@pass_session
 def show(
     session: Session,
     operation_id: str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from functools import cached_property, lru_cache
@@ -23,7 +22,6 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.lookup import discreet
-from celery_dlq.view.stats import replica_text
 from celery_dlq.worker.request.closing import DEAD_STATE
 
 if TYPE_CHECKING:
@@ -107,10 +105,9 @@ class Site:
     """The pages' access to the dead-letter queue of a Flower's app.
 
     :param flower_app: a ``flower.app.Flower``.
-    :param monotonic: counts seconds.
     """
 
-    def __init__(self, flower_app: Any, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, flower_app: Any) -> None:
         self._flower_app = flower_app
         self.app: Any = flower_app.capp
         self.options: Any = flower_app.options
@@ -122,9 +119,6 @@ class Site:
         )
         self.snapshots: Snapshots = Snapshots(self.calls)
         self._making = threading.Lock()
-        #: From which server the pages read, as a sentence; empty without a read replica.
-        self.replica: str = ""
-        self._monotonic, self._look_again_at = monotonic, 0.0
 
     @cached_property
     def dead_state(self) -> str:
@@ -207,15 +201,6 @@ class Site:
         """
         return await self.calls.run(lambda: question(self._shown()))
 
-    async def ask_primary(self, question: Callable[[Store], T]) -> T:
-        """The store's answer, with secrets hidden, and never from a read replica. What an act is about is
-        asked here, because a replica lacks the latest letters and changes.
-
-        :raises SettingsError: a ``dlq_*`` setting is not valid.
-        :raises StoreError: the store does not answer, or not in time.
-        """
-        return await self.consult_now(lambda queue: question(discreet(queue.store, queue.redactor)))
-
     async def consult_now(self, question: Callable[[DeadLetterQueue], T]) -> T:
         """The answer of the queue to a question that changes nothing.
 
@@ -249,13 +234,10 @@ class Site:
 
     def _shown(self) -> Store:
         queue = self.queue()
-        if self._monotonic() >= self._look_again_at:
-            self._look_again_at = self._monotonic() + FRESH_S
-            self.replica = replica_text(queue.read_store.following())
-        return discreet(queue.read_store, queue.redactor)
+        return discreet(queue.store, queue.redactor)
 
     def queue(self) -> DeadLetterQueue:
-        """The dead-letter queue, with the store for screens opened. Blocks until it is open.
+        """The dead-letter queue, with its store opened. Blocks until it is open.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         :raises StoreError: the database does not answer, or its schema does not fit.
@@ -264,5 +246,5 @@ class Site:
             queue = DeadLetterQueue.of(self.app)
             queue.client = Client(Role.FLOWER, makes_file=False)
             # One thread opens the store. The pages use its clock.
-            times.CLOCK.set_ahead(queue.read_store.clock_ahead())
+            times.CLOCK.set_ahead(queue.store.clock_ahead())
             return queue

@@ -157,7 +157,7 @@ class ManyLettersPage(Page):
         wanted = self._wanted(given)
         take = self._take(wanted, given)
         # Letters that fail from now on must not change the number to confirm.
-        until_now = await self.site.ask_primary(lambda store: frozen(store, wanted, take))
+        until_now = await self.site.ask(lambda store: frozen(store, wanted, take))
         await self._ask(until_now, given)
 
     async def post(self) -> None:
@@ -171,7 +171,7 @@ class ManyLettersPage(Page):
         self.take_mark(given, self.act)
         wanted = self._wanted(given)
         take = self._take(wanted, given)
-        found = await self.site.ask_primary(lambda store: reach(store, wanted, take))
+        found = await self.site.ask(lambda store: reach(store, wanted, take))
         number = _to_take(found.count, given)
         problem = self._why_unseen(wanted, given) or why_not_agreed(number, first(given, "number"))
         if problem:
@@ -200,7 +200,7 @@ class ManyLettersPage(Page):
     ) -> None:
         """Show the form."""
         take = self._take(wanted, given)
-        found, examples, lack_to, warnings = await self.site.ask_primary(
+        found, examples, lack_to, warnings = await self.site.ask(
             lambda store: _look(store, wanted, take)
         )
         plan = None
@@ -276,7 +276,7 @@ class ManyLetters(Api):
         try:
             act.check(given)
             take = act.take(choice(given, "open"))
-            found = await self.site.ask_primary(
+            found = await self.site.ask(
                 lambda store: reach(store, frozen(store, wanted, take), take)
             )
             _check_number(found, first(given, "number"))

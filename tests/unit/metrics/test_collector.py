@@ -21,7 +21,6 @@ from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import CircuitState, Lost, RecorderReport, ReportKind
 from celery_dlq.store.base import Cell, Measures
-from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import (
     CLOSED_AGES,
     ArchiveTotals,
@@ -232,8 +231,7 @@ def test_without_reports_nothing_is_left():
 
 def test_exposed_metrics_are_as_described():
     registry = CollectorRegistry()
-    follows = Following(address="there", lag=timedelta(0))
-    register(Snapshots(lambda: reading(following=follows), patience_s=5), registry, wait_s=SOON_S)
+    register(Snapshots(reading, patience_s=5), registry, wait_s=SOON_S)
     exposed = {
         (sample.name, family.type, frozenset(sample.labels))
         for family in registry.collect()
@@ -251,18 +249,6 @@ def test_empty_metrics_are_left_out_and_the_age_without_letters_is_zero():
     assert found["celery_dlq_oldest_age_seconds"] == 0
     assert "celery_dlq_operation_aborted_timestamp_seconds" not in found
     assert "celery_dlq_spool_bytes" not in found
-
-
-def test_a_read_replica_has_its_lag_unless_it_does_not_say():
-    lag = "celery_dlq_read_replica_lag_seconds"
-    up = "celery_dlq_read_replica_up"
-    follows = Following(address="there", lag=timedelta(seconds=2.5))
-    found = scrape(lambda: reading(following=follows))
-    assert (found[up], found[lag]) == (1, 2.5)
-    found = scrape(lambda: reading(following=Following(address="there", trouble="away")))
-    assert found[up] == 0
-    assert lag not in found
-    assert up not in scrape(reading)
 
 
 def test_an_age_goes_by_the_clock_of_the_store():

@@ -15,7 +15,7 @@ from celery_dlq.store.database.dialects.dialect import Dialect
 from celery_dlq.store.database.dialects.mysql import MySQL
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.database.dialects.sqlite import SQLite
-from celery_dlq.store.database.servers import hosts_of, with_hosts_apart
+from celery_dlq.store.database.servers import with_hosts_apart
 
 #: A new database is a class of its own, and a name here.
 SUPPORTED: tuple[Dialect, ...] = (SQLite(), PostgreSQL(), MySQL())
@@ -42,50 +42,28 @@ def dialect_for(url: URL) -> Dialect:
     return _BY_NAME[url.get_backend_name()]
 
 
-def parse_url(text: str, *, setting: str = "dlq_store_url (or CELERY_DLQ_STORE_URL)") -> URL:
+def parse_url(text: str) -> URL:
     """The store's URL, naming the driver that is used.
 
-    :param setting: where ``text`` stands, for the error.
     :raises SettingsError: ``text`` is not a URL, or its database is not supported.
     """
     try:
         url = make_url(with_hosts_apart(text))
     except (exc.ArgumentError, ValueError):
         # The parser's own message repeats the URL, including the password.
-        raise _wrong(
-            setting, "is not a database URL; write it like postgresql://user@host/name"
-        ) from None
+        raise _wrong("is not a database URL; write it like postgresql://user@host/name") from None
     if "@" in (url.host or ""):
         # The part after the first @ would be shown, and looked up, as a part of the host's name.
-        raise _wrong(setting, "has an @ in its user or password; write it as %40")
+        raise _wrong("has an @ in its user or password; write it as %40")
     dialect = _BY_SCHEME.get(url.drivername)
     if dialect is None:
         near = "".join(
             f" (did you mean {name!r}?)" for name in near_names(url.drivername, _BY_NAME)[:1]
         )
-        raise _wrong(
-            setting, f"names {url.drivername!r}{near}, which is not supported; use {_names()}"
-        )
+        raise _wrong(f"names {url.drivername!r}{near}, which is not supported; use {_names()}")
     if unfit := dialect.why_unfit(url):
-        raise _wrong(setting, unfit)
+        raise _wrong(unfit)
     return url.set(drivername=dialect.scheme)
-
-
-def parse_read_url(text: str, primary: URL) -> URL:
-    """The URL of a read replica of the database ``primary``.
-
-    :raises SettingsError: it cannot be one.
-    """
-    setting = "dlq_store_read_url"
-    url = parse_url(text, setting=setting)
-    if dialect_for(url).is_file:
-        raise _wrong(setting, "names a file; only a server has read replicas")
-    if dialect_for(url) is not dialect_for(primary):
-        kinds = f"{dialect_for(url).name}, but dlq_store_url names {dialect_for(primary).name}"
-        raise _wrong(setting, f"names {kinds}; a read replica is of the same kind")
-    if hosts_of(url):
-        raise _wrong(setting, "lists several servers; name one")
-    return url
 
 
 def _names() -> str:
@@ -97,5 +75,5 @@ def _names() -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _wrong(setting: str, problem: str) -> SettingsError:
-    return SettingsError(f"{setting} {problem}. See {page('settings')}.")
+def _wrong(problem: str) -> SettingsError:
+    return SettingsError(f"dlq_store_url (or CELERY_DLQ_STORE_URL) {problem}. See {page('settings')}.")

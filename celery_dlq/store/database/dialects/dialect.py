@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from enum import Enum, auto
 from typing import Any, ClassVar, TypeVar
 
@@ -375,11 +375,6 @@ class Server(Dialect):
     @abstractmethod
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
-
-    @abstractmethod
-    def lag(self, connection: Connection) -> timedelta | None:
-        """How far the server is behind the primary that it follows; zero if it follows none, None if it does
-        not say."""
 
     def pooler(self, connection: Connection) -> Pooler | None:
         """The pooler between this process and the server; None without one, or if it cannot be found.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Table, event, exc, text
@@ -132,14 +131,6 @@ class MySQL(Server):
 
     def why_read_only(self, connection: Connection) -> str:
         return why_read_only(connection.connection.driver_connection)
-
-    def lag(self, connection: Connection) -> timedelta | None:
-        row = connection.execute(text("SHOW REPLICA STATUS")).mappings().first()
-        if row is None:  # a primary, or a node of a Galera cluster
-            return timedelta(0)
-        # The name ends differently on MySQL and MariaDB. A replica that was stopped gives no value.
-        behind = next(value for name, value in row.items() if name.startswith("Seconds_Behind_"))
-        return None if behind is None else timedelta(seconds=int(behind))
 
     def code(self, error: exc.DBAPIError) -> int | None:
         number, *_ = (*driver_args(error), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -50,14 +49,6 @@ _MORE_TIME = text(
 
 # Held until the transaction ends.
 _LOCK = text("SELECT pg_advisory_xact_lock(6581361)")
-
-# The last change that a standby has replayed is old if the primary changes nothing. So a standby that has
-# replayed all that it has received, and still receives, is not behind.
-_LAG = text(
-    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0"
-    " WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver)"
-    " THEN 0 ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END"
-)
 
 # Connection, authorization, no such database, resources, shutdown.
 _AWAY_CLASSES = frozenset({"08", "28", "3D", "53", "57"})
@@ -136,10 +127,6 @@ class PostgreSQL(Server):
             return "is a standby"
         is_read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
         return "runs with default_transaction_read_only" if is_read_only else ""
-
-    def lag(self, connection: Connection) -> timedelta | None:
-        seconds = connection.scalar(_LAG)
-        return None if seconds is None else timedelta(seconds=float(seconds))
 
     def pooler(self, connection: Connection) -> Pooler | None:
         own = connection.engine.url.query.get("application_name")

@@ -171,7 +171,7 @@ def test_a_wrong_setting_is_an_error_and_the_other_checks_go_on(run, app):
     assert result.stdout.count("the same reason") == 1
     [_, (level, text)] = found["settings"]
     assert level == "error"
-    assert text.startswith("not checked, for the same reason: store, servers, replica, ")
+    assert text.startswith("not checked, for the same reason: store, servers, ")
     assert "store" not in found
 
 

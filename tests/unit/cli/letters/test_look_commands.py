@@ -293,10 +293,8 @@ def test_stats(run, read, three, terminal):
     assert found["oldest_open_at"] == "2026-11-21T12:10:00+00:00"
     assert found["ages"][1] == {"up_to_s": 3600.0, "count": 3}
     assert found["ages"][-1] == {"up_to_s": None, "count": 0}
-    assert found["read_replica"] is None
     plain = run("stats").stdout
     assert "3 open letters" in plain
-    assert "replica" not in plain
     assert "under 1h" in plain
     assert "█" not in plain
     terminal.sit_down()
