@@ -149,8 +149,6 @@ PAGES = (
     ),
     Route("/dead-letters/letters/{id}/edit", editor.EditPage),
     Route("/dead-letters/of-task/{id}", letter.OfTask),
-    Route("/dead-letters/saved-filters", letters.SaveFilter),
-    Route("/dead-letters/saved-filters/remove", letters.RemoveFilter),
     *_acts("/dead-letters", bulk.ManyLettersPage, *letter_acts.ACTS),
     Route("/dead-letters/operations", operations.OperationsPage),
     Route("/dead-letters/operations/{id}", operations.OperationPage),

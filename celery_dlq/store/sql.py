@@ -41,7 +41,6 @@ from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import RecorderReports, Reports
 from celery_dlq.store.rows.query import conditions, in_states, is_parked
-from celery_dlq.store.saved_filters import SavedFilters
 
 #: The upper bound of a filter is the first moment that it leaves out.
 _TICK = timedelta(microseconds=1)
@@ -92,7 +91,6 @@ class SQLStore:
         self.archiving: Archiving = Archiving(transactions)
         self.reports: Reports = Reports(transactions)
         self.recorder_reports: RecorderReports = RecorderReports(transactions)
-        self.saved_filters: SavedFilters = SavedFilters(transactions)
         self.edits: Edits = Edits(transactions)
         self.groups: Groups = Groups(transactions)
         self.regroupings: Regroupings = Regroupings(transactions)

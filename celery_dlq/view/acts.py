@@ -86,6 +86,4 @@ _OF_OTHERS: Mapping[str, Callable[[Detail, int], str]] = {
     "assign": _assigned,
     "merge": lambda detail, _count: f"merged the group into {detail.get('into')}",
     "split": lambda detail, _count: f"split {detail.get('member') or 'all'} off the group",
-    "save-filter": lambda detail, _count: f"saved the filter {detail.get('saved_as')}",
-    "remove-filter": lambda detail, _count: f"removed the filter {detail.get('saved_as')}",
 }

@@ -1,5 +1,4 @@
-"""The list of letters, with filters and pages. Its search box reads one line as filters, and people save
-filters under a name, for all users of Flower."""
+"""The list of letters, with filters and pages. Its search box reads one line as filters."""
 
 from __future__ import annotations
 
@@ -10,13 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
-from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import (
     NAMES,
     REPEATED,
@@ -30,18 +26,15 @@ from celery_dlq.flower.http.request import (
     first,
     limit_of,
     pairs_of,
-    sent,
 )
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.redact import LONGEST, Redactor, clip
+from celery_dlq.redact import LONGEST, clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
-from celery_dlq.store.saved_filters import SavedFilter
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.letters import argument_values
-from celery_dlq.view.lookup import is_secret
 from celery_dlq.view.text import counted, short_ids
 
 if TYPE_CHECKING:
@@ -58,9 +51,6 @@ _ARGUMENT = re.compile(r"([\w.-]+=)(?!=)(.+)", re.S)
 
 #: All letters with values: those of parked retries are not kept.
 _STORED = frozenset(State) - {State.PARKED}
-
-#: The act of the form that saves a filter.
-SAVE = "save filter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,80 +110,6 @@ def _has(store: Store, **wanted: Any) -> bool:
     """Whether a letter matches; without a search for one that only a search finds."""
     page = store.letters.find(Filter(**wanted, states=_STORED), limit=1, patience_s=0)
     return bool(page.letters or page.further)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """A saved filter in the list of letters."""
-
-    filter: SavedFilter
-    #: Whether the list shows its letters now.
-    is_shown: bool
-
-    @property
-    def pairs(self) -> Sequence[tuple[str, str]]:
-        """Its values, for an address."""
-        return pairs_of(self.filter.fields)
-
-
-class SaveFilter(Page):
-    """``POST /dead-letters/saved-filters``"""
-
-    async def post(self) -> None:
-        """Save the filter under a name, and show its letters."""
-        given = self.sent_for(SAVE)
-        fields, name = _shown_in(given), first(given, "name")
-        wanted = self.filter_in(fields)
-        check_no_secret(self.site.redactor, wanted)
-        who = self.actor
-        await self.site.act(lambda queue: queue.store.saved_filters.save(name, fields, who=who))
-        self.see(self.links.page("letters", query=pairs_of(fields)))
-
-
-class RemoveFilter(Page):
-    """``POST /dead-letters/saved-filters/remove``"""
-
-    async def post(self) -> None:
-        """Remove the filter, and show the list with the same letters."""
-        given = sent(self.request)
-        name, fields, who = first(given, "name"), _shown_in(given), self.actor
-        self.take_mark(given, removal_of(name))
-
-        def remove(queue: DeadLetterQueue) -> bool:
-            return queue.store.saved_filters.remove(name, fields, who=who)
-
-        if not await self.site.act(remove):
-            raise Refused(404, f"This filter is not saved as {clip(name, 40)!r} any more.")
-        self.see(self.links.page("letters", query=pairs_of(fields)))
-
-
-def _shown_in(given: Given) -> dict[str, list[str]]:
-    """The filters of the list with the form."""
-    return fields_of(parse_qs(first(given, "query")))
-
-
-def removal_of(name: str) -> str:
-    """The act of the form that removes a filter."""
-    return f"remove filter {name}"
-
-
-def check_no_secret(redactor: Redactor, wanted: Filter) -> None:
-    """Check that ``wanted`` does not have the value of a redacted argument, which must not be stored, or of
-    one without a name, which may be a secret.
-
-    :raises FilterError: it does.
-    """
-    for argument in wanted.args:
-        if is_secret(redactor, argument) or argument.is_by_position:
-            raise FilterError(
-                f"The values of {argument.path} are redacted, or may be secrets, so this filter cannot be "
-                "saved; leave it out."
-            )
-
-
-def as_saved(found: Sequence[SavedFilter], fields: Given) -> list[Saved]:
-    """The saved filters for a list with these fields."""
-    return [Saved(filter=one, is_shown=pairs_of(one.fields) == pairs_of(fields)) for one in found]
 
 
 #: Letters per page.
@@ -260,8 +176,6 @@ class LettersView(FilterForm):
     searched_to: datetime | None = None
     #: Letters that failed first then or earlier may lack the values that were asked for.
     values_lack_to: datetime | None = None
-    #: The filters that were saved, by name.
-    saved: Sequence[Saved] = ()
     #: The states of the letters that match.
     shown: frozenset[State] = frozenset()
     #: If none matches: how many closed letters do, in words, with their states; and names that no letter has.
@@ -323,17 +237,6 @@ class LettersView(FilterForm):
         others = [pair for pair in self.pairs if pair[0] not in REPEATED]
         return [*others, ("search", found[0])]
 
-    @property
-    def saved_here(self) -> Saved | None:
-        """The saved filter whose letters are shown."""
-        return next((one for one in self.saved if one.is_shown), None)
-
-    @property
-    def saving(self) -> str:
-        """The act of the form above the list: it removes the saved filter that is shown, or saves the filters
-        that are set."""
-        return SAVE if self.saved_here is None else removal_of(self.saved_here.filter.name)
-
 
 class LettersPage(Page):
     """``/dead-letters/letters?task=…&state=…``, with the filters of ``dlq list``."""
@@ -372,14 +275,12 @@ class LettersPage(Page):
         rows = rows_of([*page.letters, *page.further], held, self.site.parameters)
         is_empty = whole and not rows and not page.searched_to and bool(fields)
         closed, near = await self.site.ask(partial(beyond, wanted=wanted)) if is_empty else _NOTHING
-        saved = await self.site.recall(("saved filters",), lambda store: store.saved_filters.read())
         return LettersView(
             given=given,
             rows=rows[: len(page.letters)],
             further=rows[len(page.letters) :],
             count=count,
             pairs=pairs_of(fields),
-            saved=as_saved(saved, fields),
             shown=wanted.wanted_states,
             closed=closed,
             near=near,

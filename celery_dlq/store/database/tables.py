@@ -561,15 +561,6 @@ report: Table = _table(
     Column("detail", LONG_TEXT, nullable=False),
 )
 
-# The filters that people have saved for all, each as JSON: the values by the names of fields.
-saved_filter: Table = _table(
-    "celery_dlq_saved_filter",
-    Column("name", name(64), primary_key=True),
-    Column("fields", LONG_TEXT, nullable=False),
-    Column("who", name(), nullable=False),
-    Column("at", Moment, nullable=False),
-)
-
 version: Table = Table(
     VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True)
 )

@@ -16,7 +16,6 @@ from sqlalchemy import (
     Delete,
     Update,
     and_,
-    delete,
     false,
     or_,
     select,
@@ -38,7 +37,6 @@ from celery_dlq.store.database.tables import (
     letter,
     operation,
     parked,
-    saved_filter,
     sending,
 )
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -61,13 +59,13 @@ ERASED = "[erased]"
 #: Texts that people and handlers have written, and that redrives have noted.
 PLAIN: Sequence[Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
-    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why, saved_filter.c.name,
+    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why,
     handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.held.c.why,
 )  # fmt: skip
 
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
 JSON: Sequence[Column[str]] = (
-    acts.c.detail, operation.c.wanted, operation.c.orders, saved_filter.c.fields,
+    acts.c.detail, operation.c.wanted, operation.c.orders,
     tables.report.c.detail, handling.c.detail,
 )  # fmt: skip
 
@@ -75,7 +73,7 @@ JSON: Sequence[Column[str]] = (
 _TEXT_KEYS = frozenset(
     {
         "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
-        "cause", "recipient", "saved_as", "to",
+        "cause", "recipient", "to",
     }
 )  # fmt: skip
 
@@ -281,8 +279,6 @@ def _mentions(connection: Connection, column: Column[str], texts: Sequence[str])
 
 def _without_value(mention: Mention) -> Update | Delete:
     table = mention.column.table
-    if mention.column is saved_filter.c.name:
-        return delete(table).where(mention.row)
     return update(table).where(mention.row).values({mention.column: mention.text})
 
 

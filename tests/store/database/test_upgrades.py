@@ -227,7 +227,7 @@ def test_an_upgrade_that_fails_leaves_nothing_where_tables_can_be_undone(bare, w
         pytest.skip("it commits each change of a table at once")
 
     def fail(connection, cursor, statement, *rest):
-        if statement.strip().startswith(f"CREATE TABLE {tables.saved_filter.name}"):
+        if statement.strip().startswith(f"CREATE TABLE {tables.report.name}"):
             raise ZeroDivisionError
 
     watched("before_cursor_execute", fail)

@@ -34,7 +34,6 @@ def said(act, letters=1, **detail):
             "ignored the group until 2026-11-23 08:00:00 UTC, or until 100 failures within an hour, "
             "or for 1 more failure",
         ),
-        (("save-filter", 0, {"saved_as": "mine"}), "saved the filter mine"),
     ],
 )
 def test_a_sentence(given, text):
