@@ -74,6 +74,15 @@ class Cell:
     first_seen_at: datetime
 
 
+@dataclass(frozen=True)
+class Number:
+    """A number of letters."""
+
+    count: int
+    #: Whether there are more than ``count``.
+    more: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class TypeCount:
     """The letters with the same exception type, about which the same rule decided."""

@@ -31,7 +31,7 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.redact import LONGEST, clip
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, Number
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.letters import argument_values
@@ -171,7 +171,7 @@ class LettersView(FilterForm):
     #: Letters from further back than :attr:`searched_to`.
     further: Sequence[Row] = ()
     #: The number of matching letters; None if counting takes too long.
-    count: int | None = 0
+    count: Number | None = None
     #: How far back the search came, if it ran out of time.
     searched_to: datetime | None = None
     #: Letters that failed first then or earlier may lack the values that were asked for.
@@ -204,9 +204,12 @@ class LettersView(FilterForm):
         """The number of letters, as far as it is known."""
         if self.count is None and (self.later or self.searched_to):
             return f"{counted(len(self.rows) + len(self.further), 'letter')} on this page"
-        number = len(self.rows) if self.count is None else self.count
-        said = f"match{'es' if number == 1 else ''}" if self.narrowed else "open"
-        return f"{'More than ' if self.count is None else ''}{counted(number, 'letter')} {said}"
+        known = self.count or Number(len(self.rows), more=True)
+        number, more = known.count, known.more
+        said = f"match{'es' if number == 1 and not more else ''}" if self.narrowed else "open"
+        if self.count and more:
+            return f"{number:,}+ letters {said}"
+        return f"{'More than ' if more else ''}{counted(number, 'letter')} {said}"
 
     @property
     def shows_closed(self) -> bool:
@@ -270,7 +273,7 @@ class LettersPage(Page):
         after = first(given, "after") or None
         page, held, lack_to = await self.site.ask(lambda store: look(store, wanted, after))
         whole = after is None and page.next is None
-        count = len(page.letters) if whole else await self._count(given, wanted)
+        count = Number(len(page.letters)) if whole else await self._count(given, wanted)
         fields = fields_of(given)
         rows = rows_of([*page.letters, *page.further], held, self.site.parameters)
         is_empty = whole and not rows and not page.searched_to and bool(fields)
@@ -289,14 +292,14 @@ class LettersPage(Page):
             values_lack_to=lack_to,
         )
 
-    async def _count(self, given: Given, wanted: Filter) -> int | None:
+    async def _count(self, given: Given, wanted: Filter) -> Number | None:
         """The number of matching letters, if counted in time. A late result is cached for the next page."""
         if wanted != wanted.indexed:
             # The count would read every letter.
             return None
         key = ("count", tuple((name, *items) for name, items in fields_of(given).items()))
         counting = asyncio.ensure_future(
-            self.site.recall(key, lambda store: store.counts.letters(wanted))
+            self.site.recall(key, lambda store: store.counts.for_screen(wanted))
         )
         try:
             return await asyncio.wait_for(asyncio.shield(counting), COUNT_PATIENCE_S)

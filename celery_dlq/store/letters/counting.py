@@ -1,26 +1,26 @@
 """Counts letters: all that a filter finds, and for charts, those that died in each minute or hour.
 
-The number is read from the rollups if they have it; otherwise the letters are counted one by one. Counting a
-million letters of one task takes seconds, while a person waits to confirm an act on them. A single statement
-adds and subtracts all parts, because a letter that arrived between two statements would count in only one of
-them.
+The number is read from the rollups if they have it: they know the open letters by task, exception, group,
+queue, reason and route. Otherwise the letters are counted one by one, all of them for an act, and some for a
+screen. A single statement adds and subtracts all parts, because a letter that arrived between two statements
+would count in only one of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, case, func, not_, select, union_all
+from sqlalchemy import ColumnElement, Select, Table, case, func, select, union_all
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.store.base import Filter, TypeCount
+from celery_dlq.store.base import Filter, Number, TypeCount
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.tables import arrival, group, letter, trend
 from celery_dlq.store.database.tables import count as cell
@@ -28,13 +28,11 @@ from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
-    begins_with,
     conditions,
     count_rows,
     group_conditions,
     in_states,
     is_parked,
-    one_of,
     places,
     sum_of,
     sums_by,
@@ -47,17 +45,12 @@ _CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reaso
 #: The fields of a filter that arrivals know.
 _ARRIVAL_FIELDS = frozenset({"task", "exception"})
 
-_HOUR = timedelta(hours=1)
-
-_TIMES = frozenset({"since", "until"})
-
 #: The most letters since ``until`` that are counted one by one and subtracted. ``until`` is often the moment
 #: when a person asked for an act, and few letters have arrived since then.
 LATE_LIMIT = 5_000
 
-#: The most letters that are counted one by one and subtracted because their reason is left out. Each redrive
-#: leaves a few of them, and they stay until a person names them.
-APART_LIMIT = 5_000
+#: The most letters that are counted one by one for a screen.
+SHOWN_LIMIT = 10_000
 
 #: The most names that are read to find one that may be meant.
 NAMES_LIMIT = 5_000
@@ -74,7 +67,6 @@ class Counts(StoreRole):
     @reads
     def letters(self, connection: Connection, wanted: Filter) -> int:
         """How many letters and parked retries match."""
-        wanted = _without_unused_reasons(connection, wanted)
         known = _by_rollups(connection, wanted)
         if known is not None:
             return known.total()
@@ -83,9 +75,22 @@ class Counts(StoreRole):
         )
 
     @reads
+    def for_screen(self, connection: Connection, wanted: Filter) -> Number:
+        """How many letters and parked retries match. What no rollup knows is counted up to
+        :data:`SHOWN_LIMIT`."""
+        known = _by_rollups(connection, wanted)
+        if known is not None:
+            return Number(known.total())
+        some = [
+            select(table.c.task_id).where(*found).limit(SHOWN_LIMIT + 1).subquery()
+            for table, found in places(connection, wanted)
+        ]
+        number = sum(count_rows(connection, one) for one in some)
+        return Number(min(number, SHOWN_LIMIT), more=number > SHOWN_LIMIT)
+
+    @reads
     def by_task(self, connection: Connection, wanted: Filter) -> Mapping[str, int]:
         """How many letters and parked retries of each task match, the largest number first."""
-        wanted = _without_unused_reasons(connection, wanted)
         totals = _by_rollups(connection, wanted)
         if totals is None:
             totals = _added(connection, [_part(*place) for place in places(connection, wanted)])
@@ -164,94 +169,52 @@ def _ended_redrives(connection: Connection) -> dict[str, dict[str, int]]:
 
 
 def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
-    """How many letters each task has; None if the rollups do not have the numbers, or at no lower cost."""
-    states = wanted.wanted_states
-    others = OPEN_STATES - states
-    if State.DEAD in others or states - OPEN_STATES - {State.PARKED}:
+    """How many letters each task has; None if the rollups do not have the numbers."""
+    states, late = wanted.wanted_states, wanted.until
+    moving = OPEN_STATES - states
+    if State.DEAD in moving or states - OPEN_STATES - {State.PARKED}:
         return None
-    late = wanted.until
     if late is not None and _arrived(connection, late) > LATE_LIMIT:
-        late = None
-    narrowed = replace(wanted, until=None) if late else wanted
-    apart = _apart(connection, wanted, narrowed)
-    if apart:
-        narrowed = replace(narrowed, without_reasons=frozenset())
-    parts = _opened(connection, narrowed)
-    if parts is None:
         return None
-    parts += apart
-    if others:
-        moving = [in_states(others), *conditions(connection, narrowed)]
-        parts.append(_part(letter, moving, -_EACH))
-    if late:
+    narrowed = replace(wanted, until=None)
+    asked, parts, rollup = narrowed.given - {"states"}, [], cell
+    if asked - _CELL_FIELDS:
+        if asked - GROUP_FIELDS - {"without_reasons"}:
+            return None
+        rollup, parts = group, _apart(connection, wanted)
+        narrowed = replace(narrowed, without_reasons=frozenset())
+    opened = func.sum(rollup.c.open_count)
+    parts.append(_part(rollup, conditions(connection, narrowed, rollup), opened))
+    others = conditions(connection, narrowed)
+    if moving:
+        parts.append(_part(letter, [in_states(moving), *others], -_EACH))
+    if late is not None:
         newer = [in_states(states & OPEN_STATES), letter.c.last_failed_at >= late]
-        parts.append(_part(letter, [*newer, *conditions(connection, narrowed)], -_EACH))
+        parts.append(_part(letter, [*newer, *others], -_EACH))
     if State.PARKED in states:
         waiting = conditions(connection, wanted, tables.parked)
         parts.append(_part(tables.parked, [is_parked(), *waiting]))
     return _added(connection, parts)
 
 
-def _opened(connection: Connection, wanted: Filter) -> list[Part] | None:
-    """The open letters; None if no rollup has them."""
-    asked = wanted.given - {"states"}
-    if asked & _TIMES:
-        return None if asked - _TIMES - GROUP_FIELDS else _by_hours(connection, wanted)
-    if not asked - _CELL_FIELDS:
-        rollup = cell
-    elif not asked - GROUP_FIELDS:
-        rollup = group
-    else:
-        return None
-    return [_part(rollup, conditions(connection, wanted, rollup), func.sum(rollup.c.open_count))]
-
-
-def _by_hours(connection: Connection, wanted: Filter) -> list[Part] | None:
-    """The open letters between two moments. A rollup has the whole hours. In an hour that a moment falls
-    into, letters are counted: those before the moment or those after it, whichever are fewer."""
-    since, until = wanted.since, wanted.until
-    if since and until and hour_of(since) == hour_of(until):
-        return None  # No hour is whole.
-    first = _edge(connection, since) if since else None
-    last = _edge(connection, until) if until else None
-    shared = _shared(connection, wanted)
-    known = [group.c.open_count > 0, *group_conditions(connection, group, wanted)]
-    if shared:
-        known.append(not_(one_of(connection, group.c.fingerprint, shared)))
-    hours = _within(trend.c.hour, first, last)
-    parts = [_of_groups(trend, [*known, *hours], func.sum(trend.c.open_count))]
-    if since and first:
-        parts += _between(since, first, known)
-    if until and last:
-        parts += _between(last, until, known)
-    if shared:
-        theirs = [in_states(OPEN_STATES), one_of(connection, letter.c.fingerprint, shared)]
-        parts.append(_part(letter, [*theirs, *conditions(connection, wanted)]))
-    return parts
-
-
-def _edge(connection: Connection, moment: datetime) -> datetime:
-    """The beginning or the end of the hour of ``moment``: the one with fewer letters between the two."""
-    hour = hour_of(moment)
-    before = _arrived(connection, hour, moment)
-    return hour if before <= _arrived(connection, moment, hour + _HOUR) else hour + _HOUR
-
-
-def _shared(connection: Connection, wanted: Filter) -> list[str]:
-    """Fingerprints that several groups have. The rollup by hour has one count for all of them."""
-    found = [group.c.open_count > 0]
-    if wanted.group:
-        found.append(begins_with(group.c.fingerprint, wanted.group))
-    several = select(group.c.fingerprint).where(*found).group_by(group.c.fingerprint)
-    return list(connection.execute(several.having(func.count() > 1)).scalars())
-
-
-def _between(first: datetime, last: datetime, known: Conditions) -> Iterator[Part]:
-    """The open letters between two moments; as negative numbers if ``last`` is the earlier one."""
-    if first != last:
-        sign, (since, until) = (1 if first < last else -1), sorted((first, last))
-        found = [in_states(OPEN_STATES), *_within(letter.c.last_failed_at, since, until)]
-        yield _of_groups(letter, [*known, *found], sign * _EACH)
+def _apart(connection: Connection, wanted: Filter) -> list[Part]:
+    """The letters to subtract because their reasons are left out, which groups do not know. There are few:
+    each redrive leaves some of them, and they stay until a person names them."""
+    reasons = sorted(wanted.without_reasons)
+    same = [group.c.task == cell.c.task, group.c.exception_type == cell.c.exception_type]
+    theirs = select(group.c.task).where(*same, *group_conditions(connection, group, wanted))
+    kinds = select(cell.c.exception_type).where(
+        cell.c.reason.in_(reasons), cell.c.open_count > 0, theirs.correlate(cell).exists()
+    )
+    # An index has the exception type, and most of these letters have types of their own.
+    types = sorted(connection.execute(kinds.distinct()).scalars()) if reasons else []
+    found = [
+        in_states(wanted.wanted_states & OPEN_STATES),
+        letter.c.reason.in_(reasons),
+        letter.c.exception_type.in_(types),
+        *conditions(connection, replace(wanted, without_reasons=frozenset())),
+    ]
+    return [_part(letter, found, -_EACH)] if types else []
 
 
 def _within(
@@ -259,45 +222,6 @@ def _within(
 ) -> Conditions:
     found: Conditions = [] if first is None else [column >= first]
     return found if last is None else [*found, column < last]
-
-
-def _without_unused_reasons(connection: Connection, wanted: Filter) -> Filter:
-    """``wanted``; without its ``without_reasons`` if no letter has one of them, because no index has the
-    reason, and groups do not know it."""
-    if not wanted.without_reasons or wanted.wanted_states - OPEN_STATES:
-        return wanted
-    left_out = _left_out(connection, wanted)
-    return wanted if left_out else replace(wanted, without_reasons=frozenset())
-
-
-def _apart(connection: Connection, wanted: Filter, narrowed: Filter) -> list[Part]:
-    """The letters to subtract because their reasons are left out; empty if there are many, or if the cells
-    can count ``narrowed``."""
-    reasons, others = narrowed.without_reasons, narrowed.given - {"states"} - _CELL_FIELDS
-    left_out = _left_out(connection, wanted) if reasons and others else {}
-    if not 0 < sum(left_out.values()) <= APART_LIMIT:
-        return []
-    found = [
-        in_states(wanted.wanted_states & OPEN_STATES),
-        letter.c.reason.in_(sorted(reasons)),
-        # An index has the exception type, and most of these letters have types of their own.
-        letter.c.exception_type.in_(sorted(left_out)),
-        *conditions(connection, replace(wanted, without_reasons=frozenset())),
-    ]
-    return [_part(letter, found, -_EACH)]
-
-
-def _left_out(connection: Connection, wanted: Filter) -> dict[str, int]:
-    """How many open letters ``wanted`` leaves out because of their reasons, by exception type. Letters of
-    other tasks and exceptions do not count."""
-    same = [group.c.task == cell.c.task, group.c.exception_type == cell.c.exception_type]
-    theirs = select(group.c.task).where(*same, *group_conditions(connection, group, wanted))
-    total = func.sum(cell.c.open_count)
-    counted = select(cell.c.exception_type, total).where(
-        cell.c.reason.in_(sorted(wanted.without_reasons)), theirs.correlate(cell).exists()
-    )
-    rows = connection.execute(counted.group_by(cell.c.exception_type).having(total > 0))
-    return {kind: int(number) for kind, number in rows}
 
 
 def _arrived(connection: Connection, since: datetime, until: datetime | None = None) -> int:
@@ -308,13 +232,6 @@ def _arrived(connection: Connection, since: datetime, until: datetime | None = N
 
 def _part(table: Table, found: Conditions, number: ColumnElement[int] = _EACH) -> Part:
     return select(table.c.task, number.label("number")).where(*found).group_by(table.c.task)
-
-
-def _of_groups(table: Table, found: Conditions, number: ColumnElement[int]) -> Part:
-    """The task is that of the group: the index of fingerprints has everything else that ``found`` needs."""
-    joined = select(group.c.task, number.label("number")).select_from(group)
-    joined = joined.join(table, table.c.fingerprint == group.c.fingerprint)
-    return joined.where(*found).group_by(group.c.task)
 
 
 def _added(connection: Connection, parts: Sequence[Part]) -> Counter[str]:

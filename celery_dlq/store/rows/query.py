@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     ColumnElement,
+    FromClause,
     RowMapping,
     Table,
     and_,
@@ -127,7 +128,7 @@ def one_of(
     return dialect_of(connection).one_of(column, values)
 
 
-def count_rows(connection: Connection, table: Table, *found: ColumnElement[bool]) -> int:
+def count_rows(connection: Connection, table: FromClause, *found: ColumnElement[bool]) -> int:
     """How many rows of ``table`` meet all these conditions."""
     counted = select(func.count()).select_from(table).where(*found)
     return int(connection.execute(counted).scalar_one())

@@ -18,7 +18,7 @@ from support.stores.statements import statements_of
 from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, Number
 from celery_dlq.store.letters import counting
 
 TASKS = ("shop.charge", "shop.ship", "bank.charge")
@@ -96,9 +96,9 @@ BY_TIME = [
 ]
 
 
-@pytest.mark.parametrize("limit", ["LATE_LIMIT", "APART_LIMIT"])
-def test_a_count_is_what_a_listing_shows(shop, monkeypatch, limit):
-    monkeypatch.setattr(counting, limit, 0)
+@pytest.mark.parametrize("late_limit", [counting.LATE_LIMIT, 0])
+def test_a_count_is_what_a_listing_shows(shop, monkeypatch, late_limit):
+    monkeypatch.setattr(counting, "LATE_LIMIT", late_limit)
     for narrowed, states, time in product(NARROWED, BY_STATES, BY_TIME):
         wanted = Filter(**narrowed, **time, states=frozenset(states))
         listed = Counter(one.task for one in shop.letters.find(wanted, limit=100).letters)
@@ -151,46 +151,27 @@ def busy_hour(store):
     return store
 
 
-@pytest.mark.parametrize(
-    ("minute", "there", "edges"),
-    [
-        (10, 11, ("2026-11-21 12:00", "2026-11-21 12:10")),
-        (30, 2, ("2026-11-21 12:30", "2026-11-21 13:00")),
-    ],
-    ids=["few before", "few after"],
-)
-def test_the_emptier_side_of_an_hour_that_a_moment_falls_into_is_read(
-    busy_hour, minute, there, edges
-):
-    wanted = Filter(since=T0 + timedelta(minutes=minute))
-    assert busy_hour.counts.letters(wanted) == there
-    [(_, values)] = letters_read(busy_hour, wanted)
-    assert [one for one in values if one.startswith("2026")] == list(edges)
-
-
-def test_whole_hours_are_not_read_letter_by_letter(busy_hour, monkeypatch):
-    monkeypatch.setattr(counting, "LATE_LIMIT", 0)
-    wanted = Filter(task="charge", since=T0, until=T0 + timedelta(hours=1))
-    assert busy_hour.counts.letters(wanted) == 10
-    assert letters_read(busy_hour, wanted) == []
-
-
-def test_within_an_hour_only_the_letters_between_are_read(busy_hour, monkeypatch):
-    monkeypatch.setattr(counting, "LATE_LIMIT", 0)
-    wanted = Filter(since=T0 + timedelta(minutes=10), until=T0 + timedelta(minutes=30))
-    assert busy_hour.counts.letters(wanted) == 9
-    assert len(letters_read(busy_hour, wanted)) == 1
-
-
-def test_letters_whose_reasons_are_left_out_are_read_if_they_are_few(busy_hour):
+def test_letters_of_a_group_whose_reasons_are_left_out_are_read(busy_hour):
     away = {"reason": Reason.UNSTORED, "exception_type": "Away", "fingerprint": "77aa"}
     busy_hour.letters.save([letter("apart", attempt(minutes=70), **away)])
-    wanted = Filter(since=T0 + timedelta(hours=1), without_reasons=frozenset({Reason.UNSTORED}))
+    busy_hour.letters.save([letter("other", attempt(minutes=70), fingerprint="77ab")])
+    wanted = Filter(group="77", without_reasons=frozenset({Reason.UNSTORED}))
     assert busy_hour.counts.letters(wanted) == 1
     [(part, values)] = letters_read(busy_hour, wanted)
     assert "reason IN" in part
     assert "Away" in values
     assert letters_read(busy_hour, replace(wanted, exception="ValueError")) == []
+
+
+def test_a_count_for_a_screen_ends_at_its_limit_unless_a_rollup_has_it(busy_hour, monkeypatch):
+    monkeypatch.setattr(counting, "SHOWN_LIMIT", 10)
+    early = Filter(since=T0)
+    assert busy_hour.counts.for_screen(early) == Number(10, more=True)
+    assert busy_hour.counts.letters(early) == 11
+    assert busy_hour.counts.for_screen(Filter(task="charge")) == Number(11)
+    monkeypatch.setattr(counting, "SHOWN_LIMIT", 11)
+    assert busy_hour.counts.for_screen(early) == Number(11)
+    assert busy_hour.counts.for_screen(replace(early, states=frozenset(State))) == Number(11)
 
 
 @pytest.mark.parametrize("bound", ["since", "until"])

@@ -8,8 +8,8 @@ from support.factories import T0, attempt, letter
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.flower.resources import letters
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter
-from celery_dlq.store.letters import pages
+from celery_dlq.store.base import Filter, Number
+from celery_dlq.store.letters import counting, pages
 from celery_dlq.view import times
 
 LETTERS = "/dead-letters/letters"
@@ -141,7 +141,7 @@ def test_letters_of_one_page_need_no_count_query(ann, three, store, monkeypatch)
     def count(wanted):
         raise AssertionError
 
-    monkeypatch.setattr(store.counts, "letters", count)
+    monkeypatch.setattr(store.counts, "for_screen", count)
     assert "3 letters open" in ann.get(LETTERS).text
     assert "1 letter matches" in ann.get(f"{LETTERS}?task=mail").text
 
@@ -150,7 +150,7 @@ def test_letters_are_listed_even_if_counting_fails(ann, many, store, monkeypatch
     def count(wanted):
         raise StoreUnavailable
 
-    monkeypatch.setattr(store.counts, "letters", count)
+    monkeypatch.setattr(store.counts, "for_screen", count)
     page = ann.get(f"{LETTERS}?task=many")
     assert len(shown(page)) == 50
     assert "More than 50 letters match, newest" in page.text
@@ -162,11 +162,17 @@ def test_letters_are_listed_even_if_counting_fails(ann, many, store, monkeypatch
 def test_the_wait_for_a_count_is_short(ann, many, store, monkeypatch):
     counted = threading.Event()
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 0.05)
-    monkeypatch.setattr(store.counts, "letters", lambda wanted: counted.wait(60) and 63)
+    monkeypatch.setattr(store.counts, "for_screen", lambda wanted: counted.wait(60) and Number(63))
     assert "More than 50" in ann.get(LETTERS).text
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     counted.set()
     assert "63 letters open" in ann.get(LETTERS).text
+
+
+def test_a_count_that_ended_at_its_limit_has_a_plus(ann, many, store, monkeypatch):
+    monkeypatch.setattr(counting, "SHOWN_LIMIT", 55)
+    assert "55+ letters match, newest" in ann.get(f"{LETTERS}?since=2026-01-01&task=many").text
+    assert "60 letters match, newest" in ann.get(f"{LETTERS}?task=many").text
 
 
 class TestNothingMatches:
@@ -247,7 +253,7 @@ class TestSearch:
 
     def test_many_are_not_counted_one_by_one(self, ann, many, store, monkeypatch):
         monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
-        monkeypatch.setattr(store.counts, "letters", lambda wanted: pytest.fail("counted"))
+        monkeypatch.setattr(store.counts, "for_screen", lambda wanted: pytest.fail("counted"))
         assert "More than 50 letters match" in ann.get(f"{LETTERS}?search=many").text
 
     def test_a_worker_is_searched_for_too(self, ann, three):
