@@ -21,7 +21,6 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
     "settings": app.check_settings,
     "store": storage.check_store,
     "servers": storage.check_servers,
-    "pooler": storage.check_pooler,
     "clock": storage.check_clock,
     "spool": storage.check_spool,
     "broker": broker.check_broker,

@@ -35,16 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Connection
 
     from celery_dlq.store.database.dialects.dialect import Server
-    from celery_dlq.store.database.servers import Pooler
 
 T = TypeVar("T")
-
-_SEE = "see: celery -A <app> dlq help install-on-postgresql-or-mysql"
-
-_BETWEEN = "stands between this machine and PostgreSQL"
-
-#: The names of the store's connections, as PgPool-II's settings match them.
-_CONNECTIONS = "celery_dlq.*"
 
 _SPOOL_STEPS = {
     FileState.WAITING: "a worker started here drains them once the store answers; to drain them now, run: "
@@ -154,45 +146,6 @@ def _answer(session: Session, url: URL, ask: Callable[[Server, Connection], T]) 
         return database.ask_raw(partial(ask, dialect)) if isinstance(dialect, Server) else None
     finally:
         database.close()
-
-
-def check_pooler(session: Session) -> Findings:
-    """The pooler in front of the store's server, and whether the store works through it."""
-    from celery_dlq.store.database.dialects import parse_url
-
-    url = parse_url(session.queue.settings.store_url)
-    pooler = _answer(session, url, lambda server, connection: server.pooler(connection))
-    if pooler is None:
-        return
-    if pooler.name:
-        yield from _named(pooler, url)
-    elif pooler.refuses:
-        yield failure(
-            f"a pooler, such as PgBouncer, {_BETWEEN}, and refuses transactions ({pooler.refuses}); set "
-            f"PgBouncer's pool_mode to transaction, and {_SEE}"
-        )
-    else:
-        yield ok(
-            f"a pooler, such as PgBouncer, {_BETWEEN}; transaction mode is enough for the store"
-        )
-
-
-def _named(pooler: Pooler, url: URL) -> Findings:
-    """The findings about PgPool-II."""
-    name = f"{pooler.name} {pooler.version}".strip()
-    if pooler.balances:
-        own = url.query.get("application_name", _CONNECTIONS)
-        yield failure(
-            f"{name} {_BETWEEN}, and may send the store's queries to a standby, which may lack the newest "
-            f"changes; in pgpool.conf, set app_name_redirect_preference_list = '{own}:primary', and {_SEE}"
-        )
-    if pooler.caches:
-        yield warning(
-            f"{name} {_BETWEEN}, and answers queries from a cache; in pgpool.conf, set "
-            f"memory_cache_enabled = off, and {_SEE}"
-        )
-    if not pooler.balances and not pooler.caches:
-        yield ok(f"{name} {_BETWEEN}, and sends the store's queries to the primary")
 
 
 def check_spool(session: Session) -> Findings:

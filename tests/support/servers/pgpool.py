@@ -41,11 +41,8 @@ load_balance_mode = off
 
 
 @contextlib.contextmanager
-def pgpool(url: str, **settings: str) -> Iterator[str]:
-    """The URL of the same database through a PgPool-II of its own.
-
-    :param settings: in addition to those that the store needs, or instead of them.
-    """
+def pgpool(url: str) -> Iterator[str]:
+    """The URL of the same database through a PgPool-II of its own."""
     program = find("pgpool", "Debian's package is pgpool2")
     given = make_url(url)
     listen = free_port()
@@ -57,8 +54,7 @@ def pgpool(url: str, **settings: str) -> Iterator[str]:
             host=given.host, port=given.port or 5432, listen=listen, pcp=free_port(),
             directory=directory,
         )  # fmt: skip
-        own = "".join(f"{name} = '{value}'\n" for name, value in settings.items())
-        path.write_text(config + own)
+        path.write_text(config)
         # Without its file of administrators, it would read the machine's.
         command = [program, "-n", "-D", "-f", str(path), "-F", os.devnull]
         # On SIGTERM, it waits until the last client has left.

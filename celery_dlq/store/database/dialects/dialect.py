@@ -44,7 +44,7 @@ from celery_dlq.errors import (
 )
 from celery_dlq.redact import safe_text
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
-from celery_dlq.store.database.servers import Pooler, address
+from celery_dlq.store.database.servers import address
 
 #: Execution option of a connection whose transaction will write.
 WRITES = "celery_dlq_writes"
@@ -375,13 +375,6 @@ class Server(Dialect):
     @abstractmethod
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
-
-    def pooler(self, connection: Connection) -> Pooler | None:
-        """The pooler between this process and the server; None without one, or if it cannot be found.
-
-        :param connection: has begun no transaction, and is not used afterwards.
-        """
-        return None
 
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()

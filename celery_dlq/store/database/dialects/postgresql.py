@@ -31,9 +31,9 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.types import UserDefinedType
 
 from celery_dlq.errors import SchemaError
-from celery_dlq.store.database.client import Client, Role
+from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialects.dialect import MUCH, Fault, Server, whole_seconds
-from celery_dlq.store.database.servers import Pooler, find_pooler, hosts_of
+from celery_dlq.store.database.servers import hosts_of
 
 #: Bytes that are read at once, and the key in a connection's ``info`` that says so.
 _READ_BUFFER, _WIDE = 1_048_576, "celery_dlq_wide"
@@ -127,11 +127,6 @@ class PostgreSQL(Server):
             return "is a standby"
         is_read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
         return "runs with default_transaction_read_only" if is_read_only else ""
-
-    def pooler(self, connection: Connection) -> Pooler | None:
-        own = connection.engine.url.query.get("application_name")
-        names = [own] if isinstance(own, str) else [Client(role).name for role in Role]
-        return find_pooler(connection.connection.driver_connection, names)
 
     def code(self, error: exc.DBAPIError) -> str | None:
         state = getattr(error.orig, "sqlstate", None)
