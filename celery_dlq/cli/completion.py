@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from celery_dlq.bounded import bounded
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import GroupFilter
@@ -50,7 +50,9 @@ def _completes(offers: Callable[[Session, str], Iterable[Offer]]) -> Complete:
 
         with _silent():
             session = _session(ctx)
-            found = _within(_PATIENCE_S, lambda: list(offers(session, beginning)))
+            found = bounded(
+                lambda: list(offers(session, beginning)), _PATIENCE_S, thread_name="dlq-names"
+            )
             plain = [(name, about) for name, about in found if _PLAIN.fullmatch(name)]
             return [CompletionItem(name, help=about or None) for name, about in plain[:_MOST]]
         return []
@@ -140,18 +142,3 @@ def _silent() -> Iterator[None]:
         contextlib.redirect_stderr(nowhere),
     ):
         yield
-
-
-def _within(patience_s: float, ask: Callable[[], list[Offer]]) -> list[Offer]:
-    """The answer of ``ask``; no names if it takes longer, or fails."""
-    answers: list[list[Offer]] = []
-
-    def answer() -> None:
-        with contextlib.suppress(Exception):
-            answers.append(ask())
-
-    # The process ends without it.
-    asking = threading.Thread(target=answer, daemon=True)
-    asking.start()
-    asking.join(patience_s)
-    return answers[0] if answers else []

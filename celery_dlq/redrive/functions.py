@@ -4,13 +4,11 @@ arguments of a task to those of a release. Each app has its own."""
 from __future__ import annotations
 
 import re
-import threading
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.bounded import TakesTooLong, bounded
 from celery_dlq.errors import FunctionHangs, RepairError
 from celery_dlq.known import unknown_name
 from celery_dlq.redact import safe_message
@@ -101,12 +99,11 @@ def functions_of(app: Any) -> Functions:
 
 
 class Calls:
-    """Calls functions in a thread of its own, because a thread that hangs cannot be stopped: the redrive
+    """Calls functions in threads of their own, because a thread that hangs cannot be stopped: the redrive
     continues without it."""
 
     def __init__(self, app: Any) -> None:
         self._app, self._hung = app, list[str]()
-        self._thread: _Thread | None = None
 
     def changed(self, function: RepairFunction, named: str, contents: Contents) -> Contents:
         """The contents that ``function`` returns.
@@ -120,12 +117,16 @@ class Calls:
                 f"{len(self._hung)} calls did not end within {TIMEOUT_S:g} seconds, the last one of "
                 f"{self._hung[-1]}; correct it, restart this process, and resume the redrive"
             )
-        self._thread = self._thread or _Thread(self._app)
+
+        def call() -> Any:
+            # Celery's current app is one of each thread.
+            self._app.set_current()
+            return function(*(contents[part] for part in _PARTS))
+
         try:
-            returned = self._thread.call(lambda: function(*(contents[part] for part in _PARTS)))
-        except _HangsError:
+            returned = bounded(call, TIMEOUT_S, thread_name="dlq-repair")
+        except TakesTooLong:
             self._hung.append(named)
-            self._thread = None
             raise RepairError(f"{named} did not end within {TIMEOUT_S:g} seconds") from None
         except (Exception, SystemExit) as error:
             raised = f"{named} raised {type(error).__name__}: {safe_message(error)}"
@@ -137,50 +138,3 @@ class Calls:
                 f"{named} must return args, kwargs and headers, or None to leave it out"
             )
         return dict(zip(_PARTS, returned, strict=True))
-
-
-class _HangsError(Exception):
-    """A call has not ended in time."""
-
-
-class _Thread:
-    """A thread that makes one call after the other, until this object is gone."""
-
-    def __init__(self, app: Any) -> None:
-        calls = SimpleQueue[_Call | None]()
-        self._calls = calls
-        # A thread that hangs must not prevent the end of its process.
-        threading.Thread(target=_serve, args=(app, calls), name="dlq-repair", daemon=True).start()
-        weakref.finalize(self, calls.put, None)
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """The result of ``function``, or its error.
-
-        :raises _HangsError: it has not ended in time.
-        """
-        call = _Call(function)
-        self._calls.put(call)
-        if not call.has_ended.wait(TIMEOUT_S):
-            raise _HangsError
-        if call.error is not None:
-            raise call.error
-        return call.result
-
-
-@dataclass(eq=False)
-class _Call:
-    function: Callable[[], Any]
-    has_ended: threading.Event = field(default_factory=threading.Event)
-    result: Any = None
-    error: BaseException | None = None
-
-
-def _serve(app: Any, calls: SimpleQueue[_Call | None]) -> None:
-    # Celery's current app is one of each thread.
-    app.set_current()
-    while (call := calls.get()) is not None:
-        try:
-            call.result = call.function()
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            call.error = error
-        call.has_ended.set()

@@ -4,14 +4,13 @@ the waiting time."""
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from celery_dlq.bounded import in_thread
 from celery_dlq.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -66,27 +65,14 @@ class Calls:
     async def _run(self, work: Callable[[], T]) -> T:
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
-        job: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def free(_job: object) -> None:
             with contextlib.suppress(RuntimeError):  # Flower has ended in the meantime
                 loop.call_soon_threadsafe(self._slots.release)
 
+        job = in_thread(work, "dlq-flower")
         job.add_done_callback(free)
-        # A thread of an executor would keep Flower from exiting while the database does not answer.
-        threading.Thread(
-            target=_carry_out, args=(job, work), name="dlq-flower", daemon=True
-        ).start()
         return await asyncio.wrap_future(job)
-
-
-def _carry_out(job: concurrent.futures.Future[T], work: Callable[[], T]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - the caller gets it
-        job.set_exception(error)
-    else:
-        job.set_result(result)
 
 
 def look_at(future: asyncio.Future[Any]) -> None:

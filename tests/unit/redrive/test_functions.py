@@ -35,20 +35,6 @@ def same(args, kwargs, headers):
     return args, kwargs, headers
 
 
-def test_calls_share_a_thread_that_ends_with_them(app):
-    threads = []
-    calls = Calls(app)
-    for _ in range(3):
-        calls.changed(
-            lambda *parts: threads.append(threading.current_thread()) or parts, "it", GIVEN
-        )
-    [thread] = set(threads)
-    assert (thread.daemon, thread.is_alive()) == (True, True)
-    del calls
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 def test_a_function_finds_the_app_as_the_current_one(app):
     calls = Calls(app)
     seen = []
