@@ -1,7 +1,7 @@
-"""The text of a ticket: the same facts in Markdown, in Jira's markup and in Jira's documents.
+"""The text of a ticket, in Markdown and in Jira's markup.
 
-It has no arguments and no headers. Everything in it may come from a hostile message, so all of it is shown as
-code, which no system interprets: no links, no mentions, no commands such as GitLab's ``/close``.
+It has no arguments and no headers. Everything in it may come from a hostile message, so all of it is in
+blocks of code, which no system interprets: no links, no mentions, no commands such as GitLab's ``/close``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
 
 from celery_dlq.hooks.words import flat
 from celery_dlq.model.letter import DeadLetter
@@ -32,10 +31,12 @@ _END_OF_BLOCK = re.compile(r"\{(?=\s*noformat)", re.IGNORECASE)
 class TicketText:
     """The contents of a ticket, still without any markup."""
 
+    #: The letter, without secrets.
+    letter: DeadLetter = field(repr=False)
     #: One line.
     title: str
-    #: Names and values, each on one line.
-    facts: tuple[tuple[str, str], ...]
+    #: A name and a value on each line.
+    facts: str
     #: Commands for a shell, to look further.
     commands: tuple[str, ...]
     #: The traceback; without one, the message, which may be empty.
@@ -43,28 +44,17 @@ class TicketText:
 
     def markdown(self) -> str:
         """The body for GitHub and GitLab."""
-        facts = "\n".join(f"- {name}: {code_span(value)}" for name, value in self.facts)
-        return "\n\n".join([_INTRODUCTION, facts, *map(code_block, self._blocks())])
+        return "\n\n".join([_INTRODUCTION, *map(code_block, self._blocks())])
 
     def wiki(self) -> str:
-        """The body for Jira Data Center."""
-        facts = "\n".join(f"{name}: {value}" for name, value in self.facts)
-        return "\n\n".join([_INTRODUCTION, *map(_unformatted, (facts, *self._blocks()))])
-
-    def document(self) -> dict[str, Any]:
-        """The body for Jira Cloud, in the Atlassian Document Format."""
-        facts = [_item(name, value) for name, value in self.facts]
-        content = [
-            _paragraph(_text(_INTRODUCTION)),
-            {"type": "bulletList", "content": facts},
-            *({"type": "codeBlock", "content": [_text(block)]} for block in self._blocks()),
-        ]
-        return {"type": "doc", "version": 1, "content": content}
+        """The body for Jira. Nothing can be escaped within a block, so a text that would end it gets a
+        blank."""
+        safe = (_END_OF_BLOCK.sub("{ ", block) for block in self._blocks())
+        blocks = (f"{{noformat}}\n{block}\n{{noformat}}" for block in safe)
+        return "\n\n".join([_INTRODUCTION, *blocks])
 
     def _blocks(self) -> Iterator[str]:
-        yield "\n".join(self.commands)
-        if self.failure:
-            yield self.failure
+        return filter(None, (self.facts, "\n".join(self.commands), self.failure))
 
 
 def text_about(letter: DeadLetter, app: str) -> TicketText:
@@ -78,11 +68,13 @@ def text_about(letter: DeadLetter, app: str) -> TicketText:
     command = f"celery -A {app or '<app>'} dlq"
     failure = letter.traceback.strip() or letter.message.strip()
     return TicketText(
+        letter=letter,
         title=clip(flat(title), TITLE_LIMIT),
-        facts=tuple((name, value) for name, value in _facts(letter) if value),
+        facts="\n".join(f"{name}: {value}" for name, value in _facts(letter) if value),
+        # Someone will copy the commands into a shell.
         commands=(
-            f"{command} groups show {_quoted(letter.fingerprint)}",
-            f"{command} show {_quoted(letter.task_id)}",
+            f"{command} groups show {shlex.quote(_line(letter.fingerprint))}",
+            f"{command} show {shlex.quote(_line(letter.task_id))}",
         ),
         failure=_plain(clip_middle(failure, TRACEBACK_LIMIT)),
     )
@@ -108,11 +100,6 @@ def _time(moment: datetime) -> str:
     return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _quoted(name: str) -> str:
-    # Someone will copy the command into a shell.
-    return shlex.quote(_line(name))
-
-
 def _plain(text: str) -> str:
     """``text`` without characters that are invisible or change the direction of writing; Jira refuses some of
     them."""
@@ -122,40 +109,16 @@ def _plain(text: str) -> str:
     )
 
 
-def code_span(text: str) -> str:
-    """``text``, which is one line and not empty, as code within a line of Markdown: CommonMark 0.31, 6.1."""
-    ticks = "`" * (_longest_run(text) + 1)
-    space = " " if "`" in text else ""
-    return f"{ticks}{space}{text}{space}{ticks}"
-
-
 def code_block(text: str, kind: str = "") -> str:
     """``text`` as a block of code in Markdown. A longer fence than any in the text ends it: CommonMark 0.31,
     4.5.
 
     :param kind: the info string of the block.
     """
-    fence = "`" * max(3, _longest_run(text) + 1)
+    fence = "`" * max(3, longest_run(text) + 1)
     return f"{fence}{kind}\n{text}\n{fence}"
 
 
-def _longest_run(text: str) -> int:
+def longest_run(text: str) -> int:
+    """The length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)
-
-
-def _unformatted(text: str) -> str:
-    # Nothing can be escaped within a block, so what would end it gets a blank.
-    return f"{{noformat}}\n{_END_OF_BLOCK.sub('{ ', text)}\n{{noformat}}"
-
-
-def _item(name: str, value: str) -> dict[str, Any]:
-    code = {**_text(value), "marks": [{"type": "code"}]}
-    return {"type": "listItem", "content": [_paragraph(_text(f"{name}: "), code)]}
-
-
-def _paragraph(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "paragraph", "content": list(parts)}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}

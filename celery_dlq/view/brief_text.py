@@ -19,7 +19,7 @@ from typing import Any
 
 from celery_dlq.redact import ELIDED
 from celery_dlq.store.base import Operation
-from celery_dlq.tickets.text import code_block, code_span
+from celery_dlq.tickets.text import code_block, longest_run
 from celery_dlq.view.brief import Arguments, Brief, Outside, Standing
 from celery_dlq.view.groups import Redrives, Share
 from celery_dlq.view.operations import state_word
@@ -409,3 +409,10 @@ def brief_record(brief: Brief) -> dict[str, Any]:
         **as_record(brief, ("commands", "cut")),
         "from_outside": asdict(brief.outside),
     }
+
+
+def code_span(text: str) -> str:
+    """``text``, which is one line and not empty, as code within a line of Markdown: CommonMark 0.31, 6.1."""
+    ticks = "`" * (longest_run(text) + 1)
+    space = " " if "`" in text else ""
+    return f"{ticks}{space}{text}{space}{ticks}"

@@ -6,7 +6,7 @@ import socket
 import pytest
 import standardwebhooks
 from support.factories import T0, letter
-from support.servers.ticket_systems import EMAIL, TOKEN
+from support.servers.ticket_systems import TOKEN
 from support.stores.planted_secrets import SECRET, planted_letter
 
 from celery_dlq import Leave, Ticket
@@ -148,16 +148,16 @@ def test_gitlab_gets_an_issue_in_a_project_by_path_or_number(systems, make, give
     assert systems.requests[-1].path == "/api/v4/projects/17/issues"
 
 
-def test_jira_cloud_gets_a_document(systems, make, given):
+def test_jira_cloud_gets_an_issue_of_its_own_search(systems, make, given):
     make("jira cloud", labels=["celery"], assignee="5b10:a2", issue_type="Task")(given())
     looked, made = systems.requests
-    assert looked.told["fields"] == ["labels"]
+    assert looked.path == "/rest/api/2/search/jql"
+    assert looked.query["maxResults"] == "1"
     told = made.told["fields"]
     assert told["project"] == {"key": "SHOP"}
     assert told["issuetype"] == {"name": "Task"}
     assert told["labels"] == [MARK, "celery"]
     assert told["assignee"] == {"accountId": "5b10:a2"}
-    assert told["description"]["type"] == "doc"
 
 
 def test_jira_data_center_gets_its_own_markup(systems, make, given):
@@ -205,7 +205,7 @@ def test_no_ticket_has_arguments_headers_or_known_secrets(systems, make, kind, g
 
 def test_no_definition_shows_a_secret(make, kind):
     more = {"secret": HOOK_SECRET} if kind == "webhook" else {}
-    shown = f"{make(kind, **more)!r} {make(kind, **more)!s} {make(kind, **more).service()!r}"
+    shown = f"{make(kind, **more)!r} {make(kind, **more)!s}"
     for secret in (TOKEN, HOOK_SECRET, "/hook"):
         assert secret not in shown
 
@@ -234,22 +234,13 @@ def test_no_error_shows_a_token_that_the_server_repeats(systems, make, kind, giv
 @pytest.mark.parametrize(
     ("kind", "status", "meaning"),
     [
-        ("github", 401, "It does not accept the token. Make a new one, and give it as token."),
-        ("github", 403, "The token may not do this in acme/shop. Allow it to read and write issues."),
-        ("github", 404, "It has no repository acme/shop, or the token may not see it. Check both."),
-        ("github", 410, "acme/shop has no issues. Switch them on in its settings, or give another repo."),
-        ("github", 422, "It does not accept the issue. Check labels and assignees."),
-        ("gitlab", 401, "It does not accept the token. Make a new one, and give it as token."),
-        ("gitlab", 403, "It needs the scope api and the role Reporter."),
-        ("gitlab", 404, "It has no project acme/shop, or the token may not see it. Check both."),
-        ("gitlab", 422, "It does not accept the issue. Check labels and assignee_ids."),
-        ("jira cloud", 400, "Check project, issue_type and assignee, and that issues of SHOP need no other"),
-        ("jira cloud", 401, "Make a new API token of email, and give it as token."),
-        ("jira data center", 401, "Make a new personal access token, and give it as token."),
-        ("jira data center", 403, "Allow it to browse and create issues."),
-        ("jira data center", 404, "Check url, and give email for Jira Cloud only."),
-        ("webhook", 401, "It does not accept the request. Check secret on both sides."),
-        ("webhook", 404, "It has no such address. Check url."),
+        ("github", 401, "It does not accept the login. Check token"),
+        ("github", 403, "The login may not do this. Allow it to read and write issues."),
+        ("gitlab", 404, "or the login may not see it. Check url and the project."),
+        ("gitlab", 422, "It does not accept the issue. Check labels, assignees and the type."),
+        ("jira cloud", 401, "Check token (Jira Cloud: and email)"),
+        ("jira data center", 410, "give email if this is Jira Cloud."),
+        ("webhook", 401, "or secret on both sides."),
         ("webhook", 418, "It does not accept the request. Check the definition."),
     ],
 )  # fmt: skip
@@ -290,7 +281,9 @@ def test_what_may_pass_is_worth_another_try(systems, make, kind, given, status, 
 
 def test_a_redirect_is_not_followed(systems, make, kind, given):
     systems.answers.append((301, {"Location": f"{systems.url}/elsewhere"}, b""))
-    with pytest.raises(HandlerError, match=r"answered 301\. It redirects to another address"):
+    with pytest.raises(
+        HandlerError, match=r"answered 301\. It redirects, and that is not followed"
+    ):
         make(kind)(given())
     assert len(systems.requests) == 1
 
@@ -298,10 +291,10 @@ def test_a_redirect_is_not_followed(systems, make, kind, given):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"<html>Log in</html>", "it answered 200, but not in JSON. Is url the address of its API?"),
-        (b"", "not in JSON"),
-        (b"\xff\xfe", "not in JSON"),
-        (b"[" * 100_000, "not in JSON"),
+        (b"<html>Log in</html>", "it did not answer in JSON. Is url the address of its API?"),
+        (b"", "not answer in JSON"),
+        (b"\xff\xfe", "not answer in JSON"),
+        (b"[" * 100_000, "not answer in JSON"),
         (b'"text"', "Is url the address of its API?"),
         (b'["text"]', "Is url the address of its API?"),
         (b'[{"labels": [{"name": "dlq-9c1e0000deadbeef"}, "dlq-9c1e0000deadbeef"]}]',
@@ -323,7 +316,7 @@ def test_a_senseless_answer_is_an_error(systems, make, kind, given, body, said):
 def test_an_answer_about_a_new_ticket_without_an_address_is_an_error(systems, make, kind, given):
     nothing = b'{"issues": []}' if "jira" in kind else b"[]"
     systems.answers += [(200, {}, nothing), (201, {}, b'{"id": 1}')]
-    with pytest.raises(HandlerError, match=r"its answer has no (html_url|web_url|key)"):
+    with pytest.raises(HandlerError, match=r"its answer has no address as (html_url|web_url|key)"):
         make(kind)(given())
 
 
@@ -331,7 +324,7 @@ def test_a_webhook_that_answers_with_something_else_than_an_address_is_an_error(
     systems, make, given
 ):
     systems.answers.append((200, {}, b'{"url": "javascript:alert(1)"}'))
-    with pytest.raises(HandlerError, match=r'It must answer {"url": "https://…"}'):
+    with pytest.raises(HandlerError, match="its answer has no address as url"):
         make("webhook")(given())
 
 
@@ -383,8 +376,6 @@ def jira(project="SHOP", **changes):
         (lambda: jira(labels=("a b",)), "is not a list of names, such as ('celery',), without blanks"),
         (lambda: jira(email="ann"), "email = 'ann' is not an email address"),
         (lambda: jira(issue_type=""), "issue_type = '' is not a non-empty string"),
-        (lambda: jira(url="https://acme.atlassian.net"), "Jira Cloud needs email"),
-        (lambda: jira(url="https://api.atlassian.com/ex/jira/1", email=EMAIL), "not the address of a site"),
         (lambda: TicketWebhook("https://h", secret="whsec_c2hvcnQ="), "24 to 64 bytes in base64; make one"),
         (lambda: TicketWebhook("https://h", clock=1), "clock is not a function"),
     ],

@@ -1,0 +1,259 @@
+"""The table of the systems: what users say about each, how its open ticket is found, and how a ticket is
+opened. The sources are the descriptions of their APIs:
+
+- https://docs.github.com/en/rest/issues/issues
+- https://docs.gitlab.com/api/issues/
+- https://developer.atlassian.com/cloud/jira/platform/rest/v2/ and, for Data Center,
+  https://developer.atlassian.com/server/jira/platform/rest/
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.hooks.http import origin_of
+from celery_dlq.hooks.services import key_of, signed
+from celery_dlq.hooks.words import letter_data
+from celery_dlq.settings.validation import TEXT, Allowed, number
+from celery_dlq.tickets.engine import Row, TicketHandler
+from celery_dlq.tickets.text import TicketText
+
+
+def _one(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Allowed:
+    """A value of one of ``kinds`` whose text ``pattern`` matches as a whole."""
+    matches = re.compile(pattern, re.ASCII).fullmatch
+    return Allowed(words, lambda value: type(value) in kinds and matches(str(value)) is not None)
+
+
+def _list(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Allowed:
+    """A list of such values."""
+    item = _one(pattern, words, kinds)
+    return Allowed(
+        words, lambda value: isinstance(value, (list, tuple)) and all(map(item.accepts, value))
+    )
+
+
+def _is_secret(value: Any) -> bool:
+    try:
+        return value == "" or bool(key_of(value))
+    except SettingsError:
+        return False
+
+
+#: A token may travel without encryption only within this host.
+_URL = r"(https://([\w.-]+|\[[\da-f:.]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:\d{1,5})?(/[!-\"$->@-~]*)?"
+_URL_WORDS = (
+    "an address that begins with https:// (http:// only for localhost) and names a host, "
+    "without a user, a fragment"
+)
+_LABELS, _NUMBER = "a list of names, such as ('celery',)", r"[1-9]\d*"
+_PROJECT = "a project as group/name, such as 'acme/shop', or its number"
+_COMMON: Mapping[str, Allowed] = {
+    "app": _one(r"[\w.:-]*", "the name after `celery -A`, such as shop, or an empty string"),
+    "timeout": number(0.05, 300, "seconds"),
+    "url": _one(_URL, f"{_URL_WORDS} or a query"),
+    # It becomes a header. An error about a header with a line break would show the token.
+    "token": _one(
+        r"[!-~]+", "a text of printable ASCII characters without blanks; is its variable set?"
+    ),
+    "labels": _list(r".+", _LABELS),
+}
+
+
+@dataclass(frozen=True)
+class GitHubIssues(TicketHandler):
+    """Opens issues in a repository on GitHub.
+
+    :param repo: owner and name, such as ``acme/shop``.
+    :param token: may read and write the issues of the repository. A fine-grained one has the permission
+        "Issues: read and write".
+    :param url: the address of the API; that of GitHub Enterprise is ``https://HOST/api/v3``.
+    :param labels: labels for each issue; GitHub creates those that it does not have.
+    :param assignees: the login names of those to whom each issue is assigned.
+    :raises SettingsError: a value is not allowed.
+    """
+
+    system, address = "GitHub", "html_url"
+    allowed: ClassVar[Mapping[str, Allowed]] = {
+        **_COMMON,
+        "repo": _one(r"[\w.-]+/[\w.-]+", "a repository as owner/name, such as 'acme/shop'"),
+        "assignees": _list(r".+", "a list of login names, such as ('ann',)"),
+    }
+
+    repo: str
+    _: KW_ONLY
+    token: str = field(repr=False)
+    url: str = "https://api.github.com"
+    labels: Sequence[str] = ()
+    assignees: Sequence[str] = ()
+
+    def row(self, mark: str, text: TicketText) -> Row:
+        """Pull requests are in the list, too; no more than 50 have the label of one group."""
+        issues = f"{self.url.rstrip('/')}/repos/{self.repo}/issues"
+        ticket = {
+            "title": text.title, "body": text.markdown(), "labels": [mark, *self.labels],
+            "assignees": list(self.assignees),
+        }  # fmt: skip
+        headers = {
+            "Authorization": f"Bearer {self.token}", "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+        }  # fmt: skip
+        search = f"{issues}?labels={mark}&state=open&per_page=50"
+        return Row(search, issues, json.dumps(ticket).encode(), headers)
+
+
+@dataclass(frozen=True)
+class GitLabIssues(TicketHandler):
+    """Opens issues in a project on GitLab.
+
+    :param project: its path, such as ``acme/shop``, or its number.
+    :param token: a personal, group or project access token with the scope ``api``, and at least the role
+        Reporter.
+    :param url: the address of a GitLab of your own.
+    :param labels: labels for each issue; GitLab creates those that it does not have.
+    :param assignee_ids: the numbers of the users to whom each issue is assigned. GitLab Free takes one.
+    :raises SettingsError: a value is not allowed.
+    """
+
+    system, address = "GitLab", "web_url"
+    allowed: ClassVar[Mapping[str, Allowed]] = {
+        **_COMMON,
+        "project": _one(rf"[\w.-]+(/[\w.-]+)+|{_NUMBER}", _PROJECT, (str, int)),
+        "labels": _list(r"[^,]+", f"{_LABELS}, without commas"),
+        "assignee_ids": _list(_NUMBER, "a list of numbers of users, such as (17,)", (int,)),
+    }
+
+    project: str | int
+    _: KW_ONLY
+    token: str = field(repr=False)
+    url: str = "https://gitlab.com"
+    labels: Sequence[str] = ()
+    assignee_ids: Sequence[int] = ()
+
+    def row(self, mark: str, text: TicketText) -> Row:
+        """The list knows an issue as soon as it exists."""
+        project = quote(str(self.project), safe="")
+        issues = f"{self.url.rstrip('/')}/api/v4/projects/{project}/issues"
+        ticket = {
+            "title": text.title, "description": text.markdown(),
+            "labels": ",".join([mark, *self.labels]), "assignee_ids": list(self.assignee_ids),
+        }  # fmt: skip
+        search = f"{issues}?labels={mark}&state=opened&per_page=1"
+        return Row(search, issues, json.dumps(ticket).encode(), {"PRIVATE-TOKEN": self.token})
+
+
+@dataclass(frozen=True)
+class JiraIssues(TicketHandler):
+    """Opens issues in a project of Jira: of Jira Cloud if ``email`` is given, otherwise of Jira Data Center.
+
+    Jira Cloud's search knows an issue seconds after it was created, in rare cases minutes
+    (https://developer.atlassian.com/cloud/jira/platform/search-and-reconcile/). A handler whose worker was
+    killed is called again after more than a minute.
+
+    :param project: its key, such as ``SHOP``.
+    :param url: the address of the site, such as ``https://acme.atlassian.net``.
+    :param token: Cloud: an API token without scopes, of the account ``email``. Data Center: a personal access
+        token.
+    :param email: the address of the token's account on Jira Cloud.
+    :param issue_type: the name of the issues' type.
+    :param labels: labels for each issue.
+    :param assignee: to whom each issue is assigned. Cloud: the id of an account. Data Center: the name of a
+        user.
+    :raises SettingsError: a value is not allowed.
+    """
+
+    system, address = "Jira", "key"
+    allowed: ClassVar[Mapping[str, Allowed]] = {
+        **_COMMON,
+        "project": _one(r"[A-Za-z]\w*", "the key of a project, such as 'SHOP'"),
+        "email": _one(r"([!-9;-~]+@[!-9;-~]+)?", "an email address, or an empty string"),
+        "issue_type": TEXT,
+        "labels": _list(r"\S+", f"{_LABELS}, without blanks"),
+        "assignee": _one(r"[!-~]*", "the id or name of a user, or an empty string"),
+    }
+
+    project: str
+    _: KW_ONLY
+    url: str
+    token: str = field(repr=False)
+    email: str = ""
+    issue_type: str = "Bug"
+    labels: Sequence[str] = ()
+    assignee: str = ""
+
+    def row(self, mark: str, text: TicketText) -> Row:
+        """Version 2 of the API is on both, except that Cloud has another search."""
+        site, is_cloud = self.url.rstrip("/"), bool(self.email)
+        pair = base64.b64encode(f"{self.email}:{self.token}".encode()).decode()
+        login = f"Basic {pair}" if is_cloud else f"Bearer {self.token}"
+        has_mark = f'project = "{self.project}" AND labels = "{mark}"'
+        jql = f"{has_mark} AND statusCategory != Done ORDER BY created ASC"
+        query = urlencode({"jql": jql, "maxResults": 1, "fields": "created"})
+        values = {
+            "project": {"key": self.project}, "issuetype": {"name": self.issue_type},
+            "summary": text.title, "labels": [mark, *self.labels], "description": text.wiki(),
+        }  # fmt: skip
+        if self.assignee:
+            values["assignee"] = {"accountId" if is_cloud else "name": self.assignee}
+        return Row(
+            f"{site}/rest/api/2/search{'/jql' if is_cloud else ''}?{query}", f"{site}/rest/api/2/issue",
+            json.dumps({"fields": values}).encode(),
+            {"Authorization": login, "Accept": "application/json"}, f"{site}/browse/",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class TicketWebhook(TicketHandler):
+    """Posts JSON to a service of yours, which opens the ticket and answers with ``{"url": "https://…"}``.
+
+    The header ``Idempotency-Key`` is the same for each request about a group. The service must open one
+    ticket for a key, and answer with the same ``url`` if the key comes again.
+
+    :param url: the address to post to.
+    :param secret: ``whsec_`` and 24 to 64 bytes in base64. With it, requests are signed as those of
+        :class:`celery_dlq.hooks.Webhook`.
+    :param app: the name after ``celery -A``. It is also in the key: give each of several apps its own if
+        their groups must not share tickets.
+    :raises SettingsError: a value is not allowed.
+    """
+
+    system, address = "The ticket webhook", "url"
+    allowed: ClassVar[Mapping[str, Allowed]] = {
+        **_COMMON,
+        "url": _one(rf"{_URL}(\?[!-\"$-~]*)?", _URL_WORDS),
+        "secret": Allowed(
+            "whsec_ and 24 to 64 bytes in base64; make one: openssl rand -base64 32", _is_secret
+        ),
+        "clock": Allowed("a function", callable),
+    }
+
+    #: The address may contain a secret, as the addresses of Slack's webhooks do.
+    url: str = field(repr=False)
+    _: KW_ONLY
+    secret: str = field(default="", repr=False)
+    #: Seconds since 1970, for signatures.
+    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<TicketWebhook {origin_of(self.url)}>"
+
+    def row(self, mark: str, text: TicketText) -> Row:
+        """The service itself finds the ticket of a key."""
+        more = {"commands": list(text.commands), "traceback": text.failure, "title": text.title}
+        ticket = {"type": "ticket", "data": {**letter_data(text.letter), **more}}
+        body, key = json.dumps(ticket).encode(), f"{self.app}/{mark}" if self.app else mark
+        headers = {"Idempotency-Key": key, "Accept": "application/json"}
+        if self.secret:
+            # The signature divides its parts by full stops, so its id must have none.
+            message_id = f"dlq_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+            headers |= signed(key_of(self.secret), message_id, self.clock(), body)
+        return Row("", self.url, body, headers)
