@@ -4,24 +4,23 @@ what is failing, and the next commands."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from celery_dlq.cli.exits import one_line
-from celery_dlq.cli.options import format_option, read_with
+from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
 from celery_dlq.model.group import Group
 from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
@@ -166,34 +165,24 @@ _OPERATIONS_AT_ONCE, _GROUPS_AT_ONCE = 3, 10
 #: The most lines that the parts other than the groups need, on the live screen and in the overview.
 _LIVE_LINES, _OVERVIEW_LINES = 22, 26
 
-#: Seconds between two drawings, so that ages keep counting.
-_TICK_S = 1.0
+#: Seconds between two reads of the store.
+_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True)
 class _Seen:
     """The store at one moment."""
 
+    at: datetime
     stats: Stats
     groups: list[Group]
     operations: list[Operation]
 
 
-def _interval(text: str) -> float:
-    seconds = times.parse_span(text)
-    if seconds < 0.5:
-        raise ValueError(f"{text!r} is too short; write 0.5s or more.")
-    return seconds
-
-
 @click.command("watch")
-@click.option(
-    "--interval", metavar="DURATION", default="2s", show_default=True, callback=read_with(_interval),
-    help="Time between two reads of the store.",
-)  # fmt: skip
 @pass_session
-def watch(session: Session, interval: float) -> None:
-    """Show depth, arrivals, groups and running redrives, live.
+def watch(session: Session) -> None:
+    """Show depth, arrivals, groups and running redrives, read again every 2 seconds.
 
     Needs a terminal. Press Ctrl-C to quit.
     """
@@ -201,22 +190,24 @@ def watch(session: Session, interval: float) -> None:
         raise click.UsageError(
             f"watch needs a terminal that shows UTF-8; elsewhere, use: {session.command('stats')}"
         )
-    store = session.store
-    snapshots = Snapshots(
-        lambda: _look(store), patience_s=2 * session.queue.settings.store_timeout, fresh_s=interval
-    )
-    # Wait for the first answer before the screen is taken over.
-    snapshots.look(session.queue.settings.store_timeout)
-    how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
-    with _live(session.cli) as show, suppress(KeyboardInterrupt):
+    seen, problem = _look(session.store), ""
+    with suppress(KeyboardInterrupt):
         while True:
-            show(*_parts(snapshots.look(0), how_often, owner_of))
-            sleep(min(interval, _TICK_S))
+            screen = Screen.of(session.cli)
+            text = screen.draw(*_live_parts(seen, problem, session.queue.owner_of))
+            click.clear()
+            screen.write(text)
+            sleep(_INTERVAL_S)
+            try:
+                seen, problem = _look(session.store), ""
+            except CeleryDLQError as error:
+                problem = one_line(str(error))
 
 
 def _look(store: Store) -> _Seen:
     now = times.utc_now()
     return _Seen(
+        at=now,
         stats=store.monitoring.stats(now),
         groups=store.groups.find(Filter(), now=now, limit=_room_for_groups(_LIVE_LINES)),
         operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS),
@@ -227,47 +218,16 @@ def _room_for_groups(other_lines: int) -> int:
     return max(3, shutil.get_terminal_size().lines - other_lines)
 
 
-def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:
-    yield f"Dead letters, {how_often}; press Ctrl-C to quit"
-    snapshot = look.snapshot
-    if look.up is False:
-        yield one_line(f"The store does not answer. {_since(snapshot)}")
-    if snapshot is None:
-        return
-    seen = snapshot.value
+def _live_parts(seen: _Seen, problem: str, owner_of: OwnerOf) -> Iterator[Part]:
+    yield f"Dead letters, every {_INTERVAL_S:g}s; press Ctrl-C to quit"
+    if problem:
+        yield f"{problem} The data below is from {times.local(seen.at)}."
     yield glance(seen.stats, drawn=True)
-    yield (
-        group_table(seen.groups, {}, {}, owner_of, times.utc_now())
-        if seen.groups
-        else "There are no open letters."
-    )
-    if seen.operations:
-        yield operation_table(seen.operations)
+    if seen.groups:
+        yield group_table(seen.groups, {}, {}, owner_of, times.utc_now())
     else:
-        yield "No redrive is running."
-
-
-def _since(snapshot: Snapshot[_Seen] | None) -> str:
-    if snapshot is None:
-        return "It has not answered yet."
-    moment = datetime.fromtimestamp(snapshot.taken_at, timezone.utc)
-    return f"The data below is from {times.local(moment)}."
-
-
-@contextmanager
-def _live(cli: Any) -> Iterator[Callable[..., object]]:
-    """Gives a function that draws parts on a screen of its own, in place of the previous ones."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    console = Console(force_terminal=True, no_color=cli.no_color)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        yield lambda *parts: live.update(
-            # A new Screen each time, because the window may have been resized.
-            Text.from_ansi(Screen.of(cli).draw(*parts)),
-            refresh=True,
-        )
+        yield "There are no open letters."
+    yield operation_table(seen.operations) if seen.operations else "No redrive is running."
 
 
 @dataclass(frozen=True, kw_only=True)
