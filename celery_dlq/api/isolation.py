@@ -26,7 +26,7 @@ _VARIABLES = (
 
 #: The settings that have their default: they are about other places, or let the app act by itself.
 _LIKE_NEW = (
-    "recorder_dir", "archive_url", "retention", "auto_redrive", "ingest_queues",
+    "recorder_dir", "archive_url", "retention", "auto_redrive",
     "worker_metrics", *(kind.setting for kind in EventKind),
 )  # fmt: skip
 

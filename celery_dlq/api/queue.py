@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
@@ -24,7 +23,7 @@ from celery_dlq.worker.body.answer import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
-    from celery_dlq.ingest.ingestion import Ingestion, IngestReport, OnIngested
+    from celery_dlq.ingest.ingestion import IngestReport, OnIngested
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
@@ -56,7 +55,6 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
         self._counting = threading.Lock()
         app.steps["worker"].add("celery_dlq.worker.step:LastStep")
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
-        app.steps["worker"].add("celery_dlq.ingest.ingestion:IngestStep")
         app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
 
     @classmethod
@@ -206,6 +204,11 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
         :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
         :raises StoreError: the store failed. Messages that were already ingested stay ingested.
         """
+        from celery_dlq.ingest.ingestion import Ingestion
+        from celery_dlq.ingest.letters import LetterMaker
+        from celery_dlq.ingest.source import open_source
+        from celery_dlq.unpack import bound_decoders
+
         store = self.store  # opened before a message is taken
         act = NotedAct(lambda: store, who=who, act="ingest", detail={"queue": queue, "to": to})
 
@@ -213,30 +216,11 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
             act.reached(report.removed)
             on_progress(report)
 
-        with self.open_ingestion(queue, to=to) as ingestion:
-            return ingestion.run(limit=limit, on_progress=note, should_stop=should_stop)
-
-    @contextlib.contextmanager
-    def open_ingestion(
-        self, queue: str, *, to: str = "", worker: str = "", need_place: bool = True
-    ) -> Iterator[Ingestion]:
-        """An ingestion of ``queue`` on a connection of its own, which can run repeatedly.
-
-        :param worker: name of the worker that it runs in.
-        :param need_place: whether a message that does not say where it came from is an error.
-        """
-        from celery_dlq.ingest.ingestion import Ingestion
-        from celery_dlq.ingest.letters import LetterMaker
-        from celery_dlq.ingest.source import open_source
-        from celery_dlq.unpack import bound_decoders
-
         bound_decoders(self.settings.unpacked_max_size)
-        maker = LetterMaker(queue=queue, to=to, worker=worker, wiring=self)
+        maker = LetterMaker(queue=queue, to=to, wiring=self)
         with open_source(self.app, queue) as source:
-            yield Ingestion(
-                source, self.store, maker,
-                batch_size=self.settings.batch_size, need_place=need_place,
-            )  # fmt: skip
+            ingestion = Ingestion(source, store, maker, batch_size=self.settings.batch_size)
+            return ingestion.run(limit=limit, on_progress=note, should_stop=should_stop)
 
 
 class NotedAct:

@@ -64,12 +64,10 @@ class LetterMaker:
 
     :ivar queue: the dead-letter queue.
     :ivar to: queue for messages that do not say where they came from; empty if none was given.
-    :ivar worker: name of the worker that ingests; empty for a command.
     """
 
     queue: str
     to: str
-    worker: str
     wiring: Wiring
 
     def make(self, taken: Taken, now: datetime) -> Ingested:
@@ -129,7 +127,7 @@ class LetterMaker:
             message=f"{death.message}, delivery {delivery}",
             verdict=Verdict.TERMINAL,
             rule=RULE,
-            worker=self.worker,
+            worker="",
         )
         attempts = (*read_attempts(envelope.headers), last)
         failure = failure_after(attempts, Reason.INGESTED, traceback="", grounds=Grounds())

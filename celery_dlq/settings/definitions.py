@@ -121,10 +121,6 @@ class Settings:
         "DLQTask until some are written.",
     )
     batch_size: int = _setting(500, whole(1, 5_000), "Letters written in one transaction.")
-    ingest_queues: Sequence[str] = _setting(
-        (), NAMES,
-        "The broker's dead-letter queues that each worker brings into the store; recover queue does it once.",
-    )
     # The fewest attempts with which, from this base, an outage of two minutes exhausts less than a third of
     # the tasks that need the service: 6 %; with eight attempts 45 %. A restart of half a minute exhausts none
     # of 10,000. Each further attempt would double the time until a failure that does not pass is a letter:

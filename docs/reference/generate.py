@@ -29,7 +29,7 @@ from celery_dlq.worker.broker_limits import NOT_COVERED, NOT_RUN
 HERE = Path(__file__).parent
 
 #: Methods of the dead-letter queue that only the package's own parts of a worker call.
-_OF_WORKERS = frozenset({"new_capture", "worker_starts", "worker_ends", "open_ingestion"})
+_OF_WORKERS = frozenset({"new_capture", "worker_starts", "worker_ends"})
 
 
 def settings_table() -> str:

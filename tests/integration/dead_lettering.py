@@ -16,7 +16,6 @@ class DeadLetteringProject(Project):
 
     module: str = "proj_ingest"
     arguments: dict[str, object] = field(default_factory=dict)
-    ingested: tuple[str, ...] = ()
 
     @property
     def dead(self) -> str:
@@ -27,7 +26,6 @@ class DeadLetteringProject(Project):
         return {
             **super().environment,
             "PROJ_QUEUE_ARGUMENTS": json.dumps(self.arguments),
-            "PROJ_INGEST_QUEUES": json.dumps(self.ingested),
         }
 
     def declare(self, **arguments: object) -> None:

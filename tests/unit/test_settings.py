@@ -22,7 +22,6 @@ VALUES = {
     "spool_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "queue_size": ([1, 1_000_000], [0, 1.5, "10"]),
     "batch_size": ([1, 5_000], [0, 5_001, None]),
-    "ingest_queues": ([[], ["shop-dead"]], ["shop-dead", [1], [""]]),
     "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),
     "unpacked_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "max_deliveries": ([1, 3, 1_000], [0, 1_001, 2.5, "3", True]),

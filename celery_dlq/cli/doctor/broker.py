@@ -26,7 +26,6 @@ from celery_dlq.cli.doctor import (
 )
 from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import CeleryDLQError
 from celery_dlq.known import near_names
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
@@ -183,22 +182,6 @@ def answers_of_workers(app: Any, question: str, *args: Any) -> tuple[Mapping[str
         found = getattr(control, question)(*args) or {}
     why = f"{counted(len(refused), 'answer')} cannot be read ({named({*refused})})"
     return found, why if refused else ""
-
-
-def check_ingest(session: Session) -> Findings:
-    for queue in session.queue.settings.ingest_queues:
-        yield _ingest_queue(session, queue)
-
-
-def _ingest_queue(session: Session, queue: str) -> Finding:
-    from celery_dlq.ingest.source import open_source
-
-    try:
-        with open_source(session.cli.app, queue) as source:
-            held = counted(source.count(), "message")
-    except CeleryDLQError as error:
-        return failure(said(error))
-    return ok(f"dead-letter queue {queue} holds {held}")
 
 
 def check_taking(session: Session) -> Findings:

@@ -26,7 +26,6 @@ CHECKS: dict[str, Callable[[Session], Findings]] = {
     "broker": broker.check_broker,
     "workers": broker.check_workers,
     "stalled": broker.check_stalled,
-    "ingest": broker.check_ingest,
     "tasks": app.check_tasks,
     "queues": app.check_queues,
     "rules": app.check_rules,

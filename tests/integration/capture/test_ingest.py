@@ -1,4 +1,4 @@
-"""A broker's own dead-letter queue, emptied into the store: by the command and by a worker."""
+"""A broker's own dead-letter queue, emptied into the store."""
 
 from __future__ import annotations
 
@@ -346,40 +346,3 @@ class TestCommand:
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
         assert "doctor" in done.stderr
-
-
-class TestWorker:
-    @pytest.mark.parametrize("pool", ["prefork", "solo"])
-    def test_it_empties_the_configured_queue(self, either, pool):
-        either.module = "proj_eager"
-        either.ingested = (either.dead,)
-        first = either.bury(2)
-        with either.worker("-P", pool, "-c", "1"):
-            for task_id in first:
-                assert either.wait_for_letter(task_id).reason is Reason.INGESTED
-            either.wait_for_depth(either.dead, 0)
-            placeless = Queue(either.dead, no_declare=True)
-            later = either.app.send_task("proj.succeed", queue=placeless).id
-            letter = either.wait_for_letter(later)
-            assert (letter.queue, "@" in letter.worker) == ("", True)
-            either.wait_for_letter(either.send("terminal"))
-
-    def test_a_queue_that_is_missing_harms_no_task(self, rabbit, caplog):
-        rabbit.declare()
-        rabbit.ingested = ("dlq-test-no-such-queue",)
-        with rabbit.worker("-P", "threads", "-c", "1"):
-            log = next(rabbit.directory.glob("worker-*.log"))
-            wait_for("the error", lambda: "There is no queue 'dlq-test-no" in log.read_text())
-            rabbit.wait_for_letter(rabbit.send("terminal"))
-        assert "Traceback" not in log.read_text().partition("There is no queue")[0]
-        assert "dlq-test-no-such-queue is not ingested, next try in 5 s" in log.read_text()
-
-    def test_a_queue_that_it_takes_tasks_from_is_not_ingested(self, redis):
-        redis.ingested = (redis.queue,)
-        task_id = redis.send("terminal")
-        with redis.worker("-P", "solo"):
-            assert redis.wait_for_letter(task_id).reason is Reason.TERMINAL
-        assert (
-            "from which this worker takes tasks"
-            in next(redis.directory.glob("worker-*.log")).read_text()
-        )

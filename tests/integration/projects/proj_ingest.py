@@ -1,4 +1,4 @@
-"""The app of ``proj``, its queue declared with arguments, and dead-letter queues to ingest."""
+"""The app of ``proj``, its queue declared with arguments."""
 
 import json
 import os
@@ -17,7 +17,6 @@ app.conf.task_queues = [
         queue_arguments=json.loads(os.environ["PROJ_QUEUE_ARGUMENTS"]),
     )
 ]
-app.conf.dlq_ingest_queues = json.loads(os.environ["PROJ_INGEST_QUEUES"])
 
 
 @app.task(base=DLQTask, name="proj.rejects_late", acks_late=True)

@@ -31,7 +31,7 @@ WIRING = SimpleNamespace(
 
 
 def maker(**changes):
-    values = {"queue": "dead", "to": "", "worker": "", "wiring": WIRING}
+    values = {"queue": "dead", "to": "", "wiring": WIRING}
     return LetterMaker(**{**values, **changes})
 
 

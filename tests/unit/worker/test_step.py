@@ -61,13 +61,12 @@ def test_a_wrong_setting_ends_the_command_in_one_line_and_an_embedded_worker_wit
 
 
 def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app):
-    app.conf.update(dlq_ingest_queues=["dead"], worker_hijack_root_logger=False)
+    app.conf.worker_hijack_root_logger = False
     DeadLetterQueue.of(app)
     worker = app.WorkController(pool="prefork", concurrency=1, beat=True)
     order = [type(one).__name__ for one in worker.steps]
-    assert {"Pool", "Beat", "UpkeepStep", "IngestStep"} <= {*order}
-    for ours in ("UpkeepStep", "IngestStep"):
-        assert order.index(ours) > max(order.index("Pool"), order.index("Beat"))
+    assert {"Pool", "Beat", "UpkeepStep"} <= {*order}
+    assert order.index("UpkeepStep") > max(order.index("Pool"), order.index("Beat"))
 
 
 @pytest.mark.parametrize(("broker", "lines"), [("memory://", 0), ("filesystem://", 1)])

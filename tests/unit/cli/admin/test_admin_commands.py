@@ -5,7 +5,6 @@ import pytest
 
 from celery_dlq.cli.doctor import named
 from celery_dlq.cli.doctor.app import check_waits
-from celery_dlq.errors import IngestError
 from celery_dlq.store.database.schema import HEAD, versions
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.broker_limits import upkeep_lease
@@ -262,21 +261,6 @@ def test_an_unwritable_spool_is_an_error(run, store, tmp_path):
     result = run("doctor")
     assert result.exit_code == 1
     assert "letters would go to the log" in findings(result)["spool"][0][1]
-
-
-def test_queues_to_ingest_are_checked(run, app, monkeypatch):
-    app.conf.dlq_ingest_queues = ["shop-dead"]
-    assert findings(run("doctor"))["ingest"] == [
-        ("ok", "dead-letter queue shop-dead holds 0 messages")
-    ]
-
-    def away(app, queue):
-        raise IngestError(f"There is no queue {queue!r}")
-
-    monkeypatch.setattr("celery_dlq.ingest.source.open_source", away)
-    result = run("doctor")
-    assert result.exit_code == 1
-    assert findings(result)["ingest"] == [("error", "There is no queue 'shop-dead'")]
 
 
 def test_no_task_with_our_base_is_a_warning(run, app):

@@ -8,6 +8,7 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.letters.monitoring import Monitoring
 
+
 @pytest.fixture
 def between(monkeypatch, terminal):
     """What happens between the drawings of the screen, until Ctrl-C."""
