@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from celery_dlq.flower.words import short, span
+from celery_dlq.flower.words import span
 from celery_dlq.view.text import counted, visible
 
 #: The height of a chart and the length of a bar, in SVG units.
@@ -43,16 +43,6 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Something that happened at a moment of the chart."""
-
-    at: datetime
-    label: str
-    #: The page that a click on it opens, by a script. The list below the chart has it as a link.
-    address: str = ""
-
-
-@dataclass(frozen=True)
 class Part:
     """One part of a stacked bar.
 
@@ -64,9 +54,8 @@ class Part:
     kind: str
 
 
-def columns(bins: Sequence[Bin], label: str, marks: Sequence[Mark] = (), *, most: int = 0) -> str:
-    """Columns from left to right on the scale of :func:`scale`, with lines at its middle and its end, and a
-    line from top to bottom for each of ``marks``.
+def columns(bins: Sequence[Bin], label: str, *, most: int = 0) -> str:
+    """Columns from left to right on the scale of :func:`scale`, with lines at its middle and its end.
 
     :param most: the highest count of other charts that have the same scale.
     """
@@ -75,7 +64,6 @@ def columns(bins: Sequence[Bin], label: str, marks: Sequence[Mark] = (), *, most
     shapes = [
         *(_rule(width, height) for height in (0.0, HEIGHT / 2)),
         *(_column(place, item, top) for place, item in enumerate(bins)),
-        *(_mark(bins, width, mark) for mark in marks),
     ]
     return _svg("columns", width, HEIGHT, _summed(label, bins), shapes)
 
@@ -133,21 +121,6 @@ def _filled(place: int, count: int, top: int) -> str:
     return (
         f'<rect class="dlq-fill" x="{_number(place * _STEP)}" y="{_number(HEIGHT - height)}" '
         f'width="{_number(_STEP - _GAP)}" height="{_number(height)}"></rect>'
-    )
-
-
-def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
-    first, last = bins[0].since, bins[-1].until
-    share = max(0.0, (mark.at - first) / (last - first))
-    # On the edge, half of the line would be cut off, and the pointer would miss it.
-    place = min(width - _GAP, share * len(bins) * _STEP)
-    line = f'd="M{_number(place)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
-    # The wide line reacts to the pointer.
-    return (
-        f'<g class="dlq-mark" data-since="{mark.at.isoformat()}" '
-        f'data-said="{_text(mark.label)}" data-address="{_text(mark.address)}">'
-        f"<title>{short(mark.at)}: {_text(mark.label)}</title>"
-        f'<path class="dlq-sense-line" {line}></path><path class="dlq-line" {line}></path></g>'
     )
 
 

@@ -1,8 +1,8 @@
-"""Arrivals over time as a chart: its columns, the operations that began, and the choice of its range."""
+"""Arrivals over time as a chart: its columns, and the choice of its range."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
@@ -12,16 +12,11 @@ from celery_dlq.errors import FilterError
 from celery_dlq.flower import charts
 from celery_dlq.flower.http.request import Given
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.words import line
 from celery_dlq.model.group import hour_of
-from celery_dlq.store.base import Operation
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-
-#: Operations that are marked.
-_MARKED = 10
 
 _HOUR = timedelta(hours=1)
 
@@ -60,16 +55,20 @@ RANGES: Mapping[str, Range] = {
 }
 
 
-def read_range(given: Given, usual: str) -> Range:
+#: The ranges of a group, whose arrivals are counted by the hour.
+OF_GROUPS = ("24h", "7d", "30d")
+
+
+def read_range(given: Given, usual: str, allowed: Collection[str] = tuple(RANGES)) -> Range:
     """The range that is asked for, or the one with the name ``usual``.
 
-    :raises FilterError: it is not one of :data:`RANGES`, or is given more than once.
+    :raises FilterError: it is not ``allowed``, or is given more than once.
     """
     names = [name for name in given.get("range", ()) if name] or [usual]
     if len(names) > 1:
         raise FilterError("range is given more than once; give it once.")
-    if names[0] not in RANGES:
-        raise FilterError(f"range must be one of {', '.join(RANGES)}, not {names[0][:40]!r}.")
+    if names[0] not in allowed:
+        raise FilterError(f"range must be one of {', '.join(allowed)}, not {names[0][:40]!r}.")
     return RANGES[names[0]]
 
 
@@ -80,21 +79,18 @@ class Arrivals:
     range: Range
     #: The beginning of each column, and the end of the last one.
     edges: Sequence[datetime]
-    #: The arrivals by minute or hour; None if they are too many to be counted.
-    counts: Mapping[datetime, int] | None
-    operations: Sequence[Operation]
+    #: The arrivals by minute or hour.
+    counts: Mapping[datetime, int]
     site: Site
     #: The fingerprint of the group; empty for all letters.
     group: str = ""
-    #: Marks in the list below the chart that are not folded.
-    marks_shown: int = 3
 
     @property
     def bins(self) -> list[charts.Bin]:
         """The columns."""
-        spans, found = list(pairwise(self.edges)), self.counts or {}
+        spans = list(pairwise(self.edges))
         counts = [0] * len(spans)
-        for moment, count in found.items():
+        for moment, count in self.counts.items():
             place = int((moment - self.edges[0]) / self.range.step)
             # Failures of a worker whose clock is ahead count in the last column.
             counts[min(len(spans) - 1, max(0, place))] += count
@@ -102,14 +98,8 @@ class Arrivals:
 
     @property
     def chart(self) -> str:
-        """The columns and marks."""
-        label = f"Arrivals in the last {self.range.label}"
-        return charts.columns(self.bins, label, [*reversed(self.marks)])
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the letters were counted."""
-        return self.counts is not None
+        """The columns."""
+        return charts.columns(self.bins, f"Arrivals in the last {self.range.label}")
 
     @property
     def total(self) -> int:
@@ -142,67 +132,39 @@ class Arrivals:
         """The choice of ranges: name, address, and whether it is shown."""
         links = self.site.links
         page = links.group(self.group) if self.group else links.page()
-        return [(name, f"{page}?range={name}", name == self.range.name) for name in RANGES]
+        names = OF_GROUPS if self.group else RANGES
+        return [(name, f"{page}?range={name}", name == self.range.name) for name in names]
 
     @property
-    def marks(self) -> list[charts.Mark]:
-        """The operations that began, the newest first."""
-        return [*map(self._mark, self.operations[:_MARKED])]
-
-    @property
-    def notes(self) -> list[str]:
-        """The limits of the marks and the counts, as sentences."""
-        found = ["Earlier redrives are not marked."] if len(self.operations) > _MARKED else []
-        if self.group and self.range.step < _HOUR:
-            found.append("Each letter counts once, in the minute of its last failure.")
+    def note(self) -> str:
+        """The limit of the counts, as a sentence; empty if they have all columns."""
         kept = self.site.kept_arrivals
-        if kept is not None and self.range.columns * self.range.step > kept:
-            found.append(
-                f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
-                "columns may lack letters."
-            )
-        return found
-
-    def _mark(self, found: Operation) -> charts.Mark:
-        label = f"redrive {found.id} begun by {line(found.who, 60)}"
-        return charts.Mark(found.created_at, label, self.site.links.operation(found.id))
+        if kept is None or self.range.columns * self.range.step <= kept:
+            return ""
+        return (
+            f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
+            "columns may lack letters."
+        )
 
 
 def arrivals_of(
-    store: Store,
-    site: Site,
-    range_: Range,
-    now: datetime,
-    *,
-    group: str = "",
-    concerned: Sequence[Operation] = (),
+    store: Store, site: Site, range_: Range, now: datetime, *, group: str = ""
 ) -> Arrivals:
     """Read the arrivals of a group, or of all letters.
 
     :param group: its fingerprint; empty for all letters.
-    :param concerned: the operations that concern the group, newest first.
     """
     edges = range_.edges(now)
-    began = [one for one in concerned if one.created_at >= edges[0]]
-    return Arrivals(
-        range=range_,
-        edges=edges,
-        counts=_counts_of(store, group, range_, now),
-        operations=began if group else store.operations.find(since=edges[0], limit=_MARKED + 1),
-        site=site,
-        group=group,
-    )
+    counts = _counts_of(store, group, range_, edges[0], now)
+    return Arrivals(range=range_, edges=edges, counts=counts, site=site, group=group)
 
 
 def _counts_of(
-    store: Store, group: str, range_: Range, now: datetime
-) -> Mapping[datetime, int] | None:
-    since, by_minute = range_.edges(now)[0], range_.step < _HOUR
+    store: Store, group: str, range_: Range, since: datetime, now: datetime
+) -> Mapping[datetime, int]:
     if not group:
-        count = store.over_time.by_minute if by_minute else store.over_time.by_hour
-        return count(since=since)
-    if by_minute:
-        return store.over_time.group_by_minute(group, since=since, minutes=range_.columns)
+        by_minute = range_.step < _HOUR
+        return (store.over_time.by_minute if by_minute else store.over_time.by_hour)(since=since)
     hours = int((hour_of(now) - since) / _HOUR) + 1
     trend = store.groups.trends([group], now=now, hours=hours)[group]
     return {since + place * _HOUR: count for place, count in enumerate(trend)}

@@ -15,6 +15,7 @@ from celery_dlq.flower.http.problems import Refused, problem_of
 from celery_dlq.flower.http.request import Given, asked, first, sent
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import (
+    OF_GROUPS,
     Arrivals,
     Range,
     arrivals_of,
@@ -272,7 +273,7 @@ class GroupPage(Page):
     async def get(self, prefix: str) -> None:
         """Show the group; a prefix of its fingerprint redirects to the full one."""
         now, given = times.utc_now(), asked(self.request)
-        wanted = read_range(given, _USUAL_RANGE)
+        wanted = read_range(given, _USUAL_RANGE, OF_GROUPS)
         view = await self.site.ask(lambda store: look_up(store, self.site, prefix, wanted, now))
         fingerprint = view.group.fingerprint
         if fingerprint != prefix:
@@ -384,7 +385,7 @@ def look_up(store: Store, site: Site, prefix: str, wanted: Range, now: datetime)
     return GroupView(
         group=group,
         now=now,
-        arrivals=arrivals_of(store, site, wanted, now, group=name, concerned=sample.concerned),
+        arrivals=arrivals_of(store, site, wanted, now, group=name),
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
         tickets=tickets,
         sample=sample,

@@ -46,12 +46,6 @@
     if (shapes.length) { place(event); }
   }
 
-  // A mark leads to its page; the list below the chart has the same links.
-  document.addEventListener("click", function (event) {
-    var mark = shapesAt(event).find(function (shape) { return shape.dataset.address; });
-    if (mark) { window.location.assign(mark.dataset.address); }
-  });
-
   document.addEventListener("pointermove", follow);
   // A touch does not move.
   document.addEventListener("pointerdown", follow);

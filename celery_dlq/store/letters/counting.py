@@ -242,15 +242,8 @@ def _added(connection: Connection, parts: Sequence[Part]) -> Counter[str]:
     return Counter({task: int(number) for task, number in connection.execute(added)})
 
 
-#: The most letters of a group that are counted one by one from an index; and from their rows.
-MOST_COUNTED, MOST_READ = 100_000, 20_000
-
-_MINUTE = timedelta(minutes=1)
-
-#: The states that are stored. The index is in the order of time only within one of them.
-_STORED = tuple(
-    state.value for state in (State.DEAD, State.REDRIVEN, State.RESOLVED, State.DISCARDED)
-)
+#: The most letters of a group that are counted from their rows.
+MOST_READ = 20_000
 
 
 @dataclass(frozen=True)
@@ -276,28 +269,6 @@ class OverTime(StoreRole):
         """Arrivals in each hour from ``since`` on that has some."""
         at = trend.c.hour
         return sums_by(connection, func.sum(trend.c.count), at, where=[at >= since])
-
-    @reads
-    def group_by_minute(
-        self, connection: Connection, fingerprint: str, *, since: datetime, minutes: int
-    ) -> Mapping[datetime, int] | None:
-        """The letters of a group by the minute of their last failure, for this many minutes from ``since``
-        on. Later ones count in the last minute. None if more than :data:`MOST_COUNTED` may have to be
-        counted."""
-        hours = [trend.c.fingerprint == fingerprint, trend.c.hour >= hour_of(since)]
-        if sum_of(connection, trend.c.count, *hours) > MOST_COUNTED:
-            return None
-        starts = [since + place * _MINUTE for place in range(minutes)]
-        at = letter.c.last_failed_at
-        newest_first = reversed([*enumerate(starts)])
-        place = case(*((at >= start, number) for number, start in newest_first))
-        # In a subquery, because PostgreSQL compares no parameters of what is selected and grouped by.
-        placed = select(place.label("place")).where(
-            letter.c.fingerprint == fingerprint, letter.c.state.in_(_STORED), at >= since
-        )
-        places = placed.subquery().c.place
-        counted = connection.execute(select(places, func.count()).group_by(places))
-        return {starts[number]: int(count) for number, count in counted}
 
     @reads
     def releases(self, connection: Connection, fingerprint: str) -> list[ReleaseCount] | None:

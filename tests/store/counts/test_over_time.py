@@ -41,30 +41,9 @@ class TestArrivals:
     def test_by_the_hour(self, store):
         assert store.over_time.by_hour(since=T0) == {at(0): 3, at(60): 1}
 
-    def test_of_one_group_by_the_minute(self, store):
-        found = store.over_time.group_by_minute(CAUSE, since=T0, minutes=60)
-        # A failure after the last minute is that of a worker whose clock is ahead.
-        assert found == {at(0): 1, at(59): 2}
-
-    def test_closed_letters_of_the_group_count(self, store):
-        store.closing.discard(Filter(ids=("a",)), who="ann", why="", now=T0)
-        assert store.over_time.group_by_minute(CAUSE, since=T0, minutes=1) == {at(0): 3}
-
-    def test_a_letter_that_failed_twice_counts_at_its_last_failure(self, store):
-        store.letters.save([letter("a", attempt(1, 1, 30))])
-        found = store.over_time.group_by_minute(CAUSE, since=T0, minutes=60)
-        assert found == {at(30): 1, at(59): 2}
-
-    def test_too_many_letters_are_not_counted(self, store, monkeypatch):
-        monkeypatch.setattr(counting, "MOST_COUNTED", 3)
-        assert store.over_time.group_by_minute(CAUSE, since=T0, minutes=60) is not None
-        monkeypatch.setattr(counting, "MOST_COUNTED", 2)
-        assert store.over_time.group_by_minute(CAUSE, since=T0, minutes=60) is None
-
     def test_nothing(self, store):
         assert store.over_time.by_minute(since=at(99)) == {}
         assert store.over_time.by_hour(since=at(180)) == {}
-        assert store.over_time.group_by_minute("none", since=T0, minutes=60) == {}
 
 
 class TestReleases:

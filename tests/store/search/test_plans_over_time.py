@@ -60,13 +60,6 @@ def test_a_scan_would_be_noticed(large):
     assert scans(plan(large, lambda: large.database.read(lambda db: db.execute(wanted).close())))
 
 
-def test_a_group_is_counted_from_the_index(large):
-    count = large.over_time.group_by_minute
-    found = plan(large, lambda: count(CAUSE, since=at(2_900), minutes=60))
-    assert scans(found) == []
-    assert "ix_celery_dead_letter_fingerprint" in found
-
-
 def test_the_releases_of_a_group_are_read_from_its_index(large):
     found = plan(large, lambda: large.over_time.releases(CAUSE))
     assert scans(found) == []

@@ -7,7 +7,7 @@ import pytest
 from support.factories import T0
 
 from celery_dlq.flower import charts
-from celery_dlq.flower.charts import Bin, Mark, Part
+from celery_dlq.flower.charts import Bin, Part
 
 
 def bins(*counts):
@@ -73,24 +73,6 @@ def test_columns_are_drawn_on_the_scale():
     assert shape.get("height") == "75"
 
 
-def test_a_mark_is_at_its_time():
-    marks = [
-        Mark(T0 + timedelta(minutes=90), "redrive b begun"),
-        Mark(T0 + timedelta(days=1), "redrive a begun"),
-    ]
-    svg = charts.columns(bins(1, 1, 1, 1), "", marks)
-    first, last = [item for item in drawn(svg).iter("g") if item.get("class") == "dlq-mark"]
-    assert first.find("title").text == "21 Nov 13:30 UTC: redrive b begun"
-    _, _, width, _ = box(svg)
-    x, _, _ = first.find("path").get("d").removeprefix("M").partition(" ")
-    # In the middle of the second column with its gap.
-    assert float(x) == 15
-    late = last.find("path").get("d")
-    assert late == f"M{width - 2:g} 0V100", (
-        "a mark stays inside the chart, where the pointer finds it"
-    )
-
-
 def test_one_is_never_drawn_as_zero():
     svg = charts.columns(bins(1, 1_000_000), "")
     assert float(fills(svg)[0].get("height")) >= 2
@@ -142,7 +124,7 @@ def test_all_columns_of_a_week_fit():
 
 
 @pytest.mark.parametrize("draw", [
-    lambda text: charts.columns(bins(1), text, [Mark(T0, text)]),
+    lambda text: charts.columns(bins(1), text),
     lambda text: charts.stack([Part(text, 1, "left")], text),
     lambda text: charts.bar(1, 1, text),
     lambda text: charts.sparkline([1], text),
