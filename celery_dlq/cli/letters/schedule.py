@@ -59,10 +59,11 @@ def find_task(session: Session, name: str) -> Any | None:
 
 def schedule_record(session: Session, task: Any) -> dict[str, Any]:
     """The schedule of a task, for programs."""
-    from celery_dlq.retry.outlook import exhausts_all, exhausts_share, outlook
+    from celery_dlq.retry.outlook import exhausts_all, last_starts, outlook
     from celery_dlq.worker.body.retrying import policy_of
 
     found, held = policy_of(task), session.queue.hold.at_most_s
+    ends = last_starts(found)
     return {
         "task": task.name,
         "max_attempts": found.max_attempts,
@@ -73,8 +74,8 @@ def schedule_record(session: Session, task: Any) -> dict[str, Any]:
         "retry_window_s": found.window,
         "retry_after_max_s": found.retry_after_max,
         "outage": {
-            "exhausts_1_percent_s": _rounded(exhausts_share(found, 0.01)),
-            "exhausts_half_s": _rounded(exhausts_share(found, 0.5)),
+            "exhausts_1_percent_s": ends and _rounded(ends[len(ends) // 100]),
+            "exhausts_half_s": ends and _rounded(ends[len(ends) // 2]),
             "exhausts_all_s": _rounded(exhausts_all(found)),
         },
         "breaker_failures": task.dlq_breaker_failures,
@@ -198,5 +199,4 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """To the millisecond, which is as exact as a search for a share of tasks."""
     return None if seconds is None else round(seconds, 3)
