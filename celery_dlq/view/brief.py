@@ -123,8 +123,6 @@ class Brief:
     #: The next commands.
     commands: tuple[str, ...]
     outside: Outside
-    #: The parts that were cut so that the brief is short enough, in words.
-    cut: tuple[str, ...] = ()
 
 
 def gather(

@@ -1,18 +1,14 @@
-"""A brief as Markdown and as JSON, in at most :data:`TOKEN_LIMIT` tokens.
+"""A brief as Markdown and as JSON. Each text in it has a limit, so that a brief has a few thousand tokens.
 
 In Markdown, texts from outside are code, which no reader of Markdown interprets, and which no text ends: see
 :func:`~celery_dlq.tickets.text.code_block`. The names in JSON are API, as the names of all records are.
-
-The number of tokens depends on the model, so it is estimated: a token for each :data:`BYTES_OF_TOKEN` bytes
-of UTF-8. Common tokenizers make one of about four bytes of English or source, and of about three bytes of
-other scripts. A text that is mostly ids or digits may have more tokens than that.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -27,132 +23,31 @@ from celery_dlq.view.records import as_record, operation_record
 from celery_dlq.view.text import counted, percent, visible, visible_lines
 from celery_dlq.view.times import duration, iso
 
-#: The most tokens of a brief, and the bytes that stand for one.
-TOKEN_LIMIT, BYTES_OF_TOKEN = 4_000, 3
-
-#: The names of the parts that may be cut, as the brief says them.
-_NAMES = {
-    "traceback": "traceback",
-    "log": "log lines",
-    "message": "message",
-    "note": "note",
-    "arguments": "arguments",
-    "value": "short values",
-}
+#: The most bytes of long texts, and of any other value, as they are printed. A limit for arguments is that of
+#: one letter's positional or keyword arguments.
+_LIMITS = {"traceback": 4_000, "log": 1_200, "message": 800, "note": 600, "arguments": 300}
+_LIMIT = 120
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    """The most bytes of each text, as it is printed."""
-
-    traceback: int = 6_000
-    log: int = 2_000
-    message: int = 1_500
-    note: int = 1_500
-    #: One letter's positional or keyword arguments.
-    arguments: int = 800
-    #: Any other value.
-    value: int = 500
+def bounded(brief: Brief) -> Brief:
+    """``brief`` with its texts from outside made visible, and then cut."""
+    given = {item.name: getattr(brief.outside, item.name) for item in fields(brief.outside)}
+    return replace(
+        brief, outside=Outside(**{name: _cut(name, item) for name, item in given.items()})
+    )
 
 
-#: No text is cut further. All parts together then have less than half of the limit, also as JSON in ASCII, in
-#: which a byte of UTF-8 has up to three.
-_LEAST = _Sizes(traceback=300, log=120, message=120, note=80, arguments=80, value=32)
-
-
-def tokens_of(text: str) -> int:
-    """An estimate of the number of tokens in ``text``, rounded up."""
-    return -(-_size(text) // BYTES_OF_TOKEN)
-
-
-def fitted(brief: Brief, write: Callable[[Brief], str], *, limit: int = TOKEN_LIMIT) -> str:
-    """The text that ``write`` makes of ``brief``. Its texts are made visible and then cut, the longest part
-    first, until no more than ``limit`` tokens are left."""
-    seen = replace(brief, outside=_with_texts(brief.outside, visible, _visible_block))
-    sizes = _Sizes()
-    while True:
-        text = write(_cut_to(seen, sizes))
-        smaller = _smaller(seen.outside, sizes)
-        if tokens_of(text) <= limit or smaller == sizes:
-            return text
-        sizes = smaller
-
-
-def _smaller(outside: Outside, sizes: _Sizes) -> _Sizes:
-    """``sizes``, in which that of the longest part is halved; the same if all are as small as possible."""
-    shown = _within_sizes(outside, sizes)
-    left = {
-        name: _size(_text_of(shown, name))
-        for name in _NAMES
-        if getattr(sizes, name) > getattr(_LEAST, name)
-    }
-    if not left:
-        return sizes
-    longest = max(left, key=lambda name: left[name])
-    least = getattr(_LEAST, longest)
-    return replace(sizes, **{longest: max(least, getattr(sizes, longest) // 2)})
-
-
-def _cut_to(brief: Brief, sizes: _Sizes) -> Brief:
-    shown = _within_sizes(brief.outside, sizes)
-    return replace(brief, outside=shown, cut=tuple(_said_cut(brief.outside, shown)))
-
-
-def _said_cut(whole: Outside, shown: Outside) -> list[str]:
-    """The parts that were cut, with their bytes before and after."""
-    said = []
-    for name, words in _NAMES.items():
-        before, after = _text_of(whole, name), _text_of(shown, name)
-        if before != after:
-            said.append(f"{words}: {_size(after):,} of {counted(_size(before), 'byte')} are shown")
-    return said
-
-
-def _text_of(outside: Outside, name: str) -> str:
-    """All text of one part."""
-    if name == "arguments":
-        return "".join(one.args + one.kwargs for one in outside.arguments)
-    if name != "value":
-        return str(getattr(outside, name))
-    found: list[str] = []
-
-    def add(text: str) -> str:
-        found.append(text)
-        return text
-
-    _with_texts(outside, add, lambda _name, text: text)
-    return "".join(found)
-
-
-def _within_sizes(outside: Outside, sizes: _Sizes) -> Outside:
-    def cut_block(name: str, text: str) -> str:
-        return _cut_middle(text, getattr(sizes, name))
-
-    return _with_texts(outside, lambda text: _cut_end(text, sizes.value), cut_block)
-
-
-def _with_texts(
-    outside: Outside, value: Callable[[str], str], block: Callable[[str, str], str]
-) -> Outside:
-    """``outside`` with other texts: those of one line by ``value``, and long ones by ``block``, which also
-    gets the name of the part."""
-
-    def changed(name: str, item: Any) -> Any:
-        if isinstance(item, tuple):
-            return tuple(changed(name, one) for one in item)
-        if isinstance(item, Share):
-            return replace(item, name=value(item.name), value=value(item.value))
-        if isinstance(item, Arguments):
-            args, kwargs = block(name, item.args), block(name, item.kwargs)
-            return replace(item, task_id=value(item.task_id), args=args, kwargs=kwargs)
-        return block(name, item) if name in _NAMES else value(item)
-
-    given = {item.name: getattr(outside, item.name) for item in fields(outside)}
-    return Outside(**{name: changed(name, item) for name, item in given.items()})
-
-
-def _visible_block(_name: str, text: str) -> str:
-    return "\n".join(visible_lines(text.strip("\n")))
+def _cut(name: str, item: Any) -> Any:
+    if isinstance(item, tuple):
+        return tuple(_cut(name, one) for one in item)
+    if isinstance(item, Share):
+        return replace(item, name=_cut("", item.name), value=_cut("", item.value))
+    if isinstance(item, Arguments):
+        args, kwargs = _cut(name, item.args), _cut(name, item.kwargs)
+        return replace(item, task_id=_cut("", item.task_id), args=args, kwargs=kwargs)
+    if name in _LIMITS:
+        return _cut_middle("\n".join(visible_lines(item.strip("\n"))), _LIMITS[name])
+    return _cut_end(visible(item), _LIMIT)
 
 
 def _cut_end(text: str, size: int) -> str:
@@ -174,10 +69,6 @@ def _cut_middle(text: str, size: int) -> str:
 def _decoded(part: bytes) -> str:
     # A cut may have divided a character.
     return part.decode("utf-8", "ignore")
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "backslashreplace"))
 
 
 _TITLE = "# A group of dead letters in brief"
@@ -207,8 +98,6 @@ def markdown(brief: Brief) -> str:
     parts = [_TITLE, NOTICE, *_group(brief), *_cause(brief), *_attempts(brief), *_arguments(brief)]
     parts += [*_found_in(brief), *_redrives(brief)]
     parts += ["## Next commands", code_block("\n".join(brief.commands), "sh")]
-    if brief.cut:
-        parts += ["## Cut", "To keep this short, parts were cut:", _list(*brief.cut)]
     return "\n\n".join(parts)
 
 
@@ -406,7 +295,7 @@ def brief_record(brief: Brief) -> dict[str, Any]:
             {name: whole[name] for name in _OPERATION}
             for whole in map(operation_record, brief.operations)
         ],
-        **as_record(brief, ("commands", "cut")),
+        "commands": list(brief.commands),
         "from_outside": asdict(brief.outside),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import click
@@ -36,7 +35,7 @@ from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records, times
 from celery_dlq.view.brief import gather
-from celery_dlq.view.brief_text import as_json, fitted, markdown
+from celery_dlq.view.brief_text import as_json, bounded, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
@@ -105,7 +104,7 @@ def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> d
 @click.option(
     "--format", "form", type=Word("a format", (*FORMATS, "markdown", "brief")), default="table",
     show_default=True,
-    help="Output format. markdown is a brief of at most 4,000 tokens for a ticket or an assistant; brief is "
+    help="Output format. markdown is a brief for a ticket or an assistant; brief is "
     "its JSON.",
 )  # fmt: skip
 @pass_session
@@ -141,8 +140,8 @@ def _brief(session: Session, fingerprint: str, form: str) -> str:
         session.store, fingerprint, session.screen.now,
         owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
     )  # fmt: skip
-    is_ascii = not speaks_unicode()
-    return fitted(found, partial(as_json, is_ascii=is_ascii) if form == "brief" else markdown)
+    brief = bounded(found)
+    return as_json(brief, is_ascii=not speaks_unicode()) if form == "brief" else markdown(brief)
 
 
 @groups.command("ignore")
