@@ -11,11 +11,11 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from celery_dlq.bounded import bounded
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import GroupFilter
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: The most names that are offered.
 _MOST = 50
 
-#: Seconds that the store may take to connect, and to answer.
-_CONNECT_S, _PATIENCE_S = 1.0, 2.0
+#: Seconds that the store may take to connect, and for each answer.
+_STORE_TIMEOUT_S = 1.0
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
 
@@ -50,11 +50,10 @@ def _completes(offers: Callable[[Session, str], Iterable[Offer]]) -> Complete:
 
         with _silent():
             session = _session(ctx)
-            found = bounded(
-                lambda: list(offers(session, beginning)), _PATIENCE_S, thread_name="dlq-names"
-            )
-            plain = [(name, about) for name, about in found if _PLAIN.fullmatch(name)]
-            return [CompletionItem(name, help=about or None) for name, about in plain[:_MOST]]
+            plain = (offer for offer in offers(session, beginning) if _PLAIN.fullmatch(offer[0]))
+            return [
+                CompletionItem(name, help=about or None) for name, about in islice(plain, _MOST)
+            ]
         return []
 
     return complete
@@ -128,7 +127,7 @@ def _session(ctx: click.Context) -> Session:
     given = ctx.find_root().params.get("app")
     app = find_app(given) if isinstance(given, str) else given
     session = Session(CLIContext(app=app, no_color=True, workdir=None, quiet=True))
-    session.cli.app.conf.dlq_store_timeout = _CONNECT_S
+    session.cli.app.conf.dlq_store_timeout = _STORE_TIMEOUT_S
     return session
 
 

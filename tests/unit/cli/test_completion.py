@@ -1,14 +1,11 @@
 """Names that a shell completes."""
 
-import threading
-import time
-
 import click
 import pytest
 from click.shell_completion import ShellComplete
 from support.factories import attempt, letter
 
-from celery_dlq.cli import completion, dlq
+from celery_dlq.cli import dlq
 from celery_dlq.model.operation import OperationState
 
 CHARGE, MAIL = "9c1e0000deadbeef", "aaaa000000000000"
@@ -127,16 +124,6 @@ def test_an_app_that_prints_and_ends_the_process(three, monkeypatch, capfd):
     )
     assert found == []
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_store_that_is_slow(offered, three, monkeypatch):
-    held = threading.Event()
-    monkeypatch.setattr(completion, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(completion.Session, "store", property(lambda _self: held.wait(30)))
-    began = time.monotonic()
-    assert offered("show", "") == []
-    assert time.monotonic() - began < 10
-    held.set()
 
 
 def test_the_words_about_a_name_are_plain_too(app, store):
