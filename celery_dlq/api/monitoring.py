@@ -101,13 +101,7 @@ class MonitoringAPI(AppParts):
         )
 
     def _new_flight_recorder(self) -> FlightRecorder:
-        chosen = self.settings
-        return FlightRecorder(
-            self.recorder_dir,
-            worker=self.client.node,
-            max_size=chosen.recorder_max_size,
-            sync=chosen.recorder_sync,
-        )
+        return FlightRecorder(self.recorder_dir, worker=self.client.node)
 
     @cached_property
     def snapshots(self) -> Snapshots[Reading]:

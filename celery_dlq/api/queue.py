@@ -77,8 +77,6 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
             lambda: self.store if self.meter is None else self.meter.timed(self.store),
             # Only one thread at a time may use a spool.
             self._new_spool(),
-            size=self.settings.queue_size,
-            batch_size=self.settings.batch_size,
             # Longer than the database's own timeouts, because their errors say more.
             timeout=2 * self.settings.store_timeout,
             health=self.store_health,
@@ -219,7 +217,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
         bound_decoders(self.settings.unpacked_max_size)
         maker = LetterMaker(queue=queue, to=to, wiring=self)
         with open_source(self.app, queue) as source:
-            ingestion = Ingestion(source, store, maker, batch_size=self.settings.batch_size)
+            ingestion = Ingestion(source, store, maker)
             return ingestion.run(limit=limit, on_progress=note, should_stop=should_stop)
 
 

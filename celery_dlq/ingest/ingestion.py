@@ -13,7 +13,7 @@ from celery_dlq.errors import IngestError
 from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
 from celery_dlq.ingest.source import Source, Taken
 from celery_dlq.spool import hand_over
-from celery_dlq.store.base import Saved
+from celery_dlq.store.base import BATCH_SIZE, Saved
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -59,7 +59,7 @@ class Ingestion:
         store: Store,
         maker: LetterMaker,
         *,
-        batch_size: int,
+        batch_size: int = BATCH_SIZE,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._source, self._store, self._maker = source, store, maker

@@ -55,7 +55,6 @@ class FlightRecorder:
 
     :param directory: the parent of the processes' directories; this one makes its own on first use.
     :param max_size: bytes that the files of this process may take.
-    :param sync: whether each message is brought to the disk before it is acknowledged.
     """
 
     def __init__(
@@ -64,13 +63,12 @@ class FlightRecorder:
         *,
         worker: str,
         max_size: int = MAX_SIZE,
-        sync: bool = False,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory: Path = Path(directory).absolute()
         self._worker = worker
-        self._max_size, self._sync = max_size, sync
+        self._max_size = max_size
         self._segment_size = min(SEGMENT_SIZE, max_size // _FILES)
         self._now, self._monotonic = now, monotonic
         #: Messages that were recorded.
@@ -222,8 +220,6 @@ class FlightRecorder:
             if found is None:
                 return None
             segment, entry = found, found.put(facts, body)
-        if self._sync and entry is not None:
-            _sync(segment, entry)
         return entry
 
     def _confirm(self) -> None:
@@ -304,12 +300,3 @@ class FlightRecorder:
     def _is_covered_again(self) -> None:
         self._trouble = ""
         logger.info("the flight recorder writes to %s again", self.directory)
-
-
-def _sync(segment: Segment, entry: Entry) -> None:
-    """:raises OSError: the disk failed; the message is not recorded."""
-    try:
-        segment.sync()
-    except OSError:
-        entry.end()
-        raise

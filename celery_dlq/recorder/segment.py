@@ -86,13 +86,6 @@ class Segment:
         layout.clear(self.map)
         self._next = layout.FIRST
 
-    def sync(self) -> None:
-        """Bring what was written to the disk.
-
-        :raises OSError: the disk failed.
-        """
-        self.map.flush()
-
     def remove(self) -> None:
         """Delete the file, whose entries have ended.
 

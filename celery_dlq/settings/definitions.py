@@ -15,7 +15,6 @@ from celery_dlq.settings.validation import (
     BOOLEAN,
     EXCEPTIONS,
     HOOKS,
-    LEVEL,
     MAYBE_CALLABLE,
     MAYBE_TEXT,
     NAMES,
@@ -77,15 +76,6 @@ class Settings:
         "", MAYBE_TEXT,
         "Directory for these files; by default, recorder in dlq_spool_dir.",
     )
-    recorder_max_size: int = _setting(
-        268_435_456, whole(1_048_576, 2**40),
-        "Maximum size of the files of one worker, in bytes; beyond it, messages run without a copy.",
-    )
-    recorder_sync: bool = _setting(
-        False, BOOLEAN,
-        "Whether each copy is brought to the disk before the message is acknowledged. Without this, copies "
-        "survive the end of the worker, but not a crash of the machine.",
-    )
     restore_unacked: bool = _setting(
         True, BOOLEAN,
         "Whether a worker on Redis or Amazon SQS renews the visibility timeout of the messages that it has "
@@ -107,20 +97,11 @@ class Settings:
         "How many log lines of a run are kept with its letter, 8 kB at most: warnings and errors first. "
         "0 for none.",
     )
-    log_level: str = _setting(
-        "INFO", LEVEL, "The lowest level of the log lines that are kept with a letter.",
-    )
     stall_after: float = _setting(
         300.0, number(0.0, 86_400, "seconds"),
         "How long a worker may receive nothing, while messages wait in its queues and it has free slots. "
         "After that it counts as stalled. 0 for no watch.",
     )
-    queue_size: int = _setting(
-        10_000, whole(1, 1_000_000),
-        "Letters that may wait in a worker for the store; beyond it, the worker starts no more tasks on "
-        "DLQTask until some are written.",
-    )
-    batch_size: int = _setting(500, whole(1, 5_000), "Letters written in one transaction.")
     # The fewest attempts with which, from this base, an outage of two minutes exhausts less than a third of
     # the tasks that need the service: 6 %; with eight attempts 45 %. A restart of half a minute exhausts none
     # of 10,000. Each further attempt would double the time until a failure that does not pass is a letter:
@@ -146,11 +127,6 @@ class Settings:
     retry_after_max: float = _setting(
         300.0, number(0.0, 86_400, "seconds"),
         "The longest Retry-After that is obeyed; a longer one exhausts the task at once.",
-    )
-    restart_on_new_error: bool = _setting(
-        False, BOOLEAN,
-        "Whether the schedule starts over when a transient failure has another type than the previous one: "
-        "attempts and waits count from 1 again. The retry window does not start over.",
     )
     retry_budget: float | None = _setting(
         None, SHARE,

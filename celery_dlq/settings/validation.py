@@ -76,10 +76,6 @@ SHARE = Allowed(
 )
 TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
-LEVEL = Allowed(
-    "'DEBUG', 'INFO', 'WARNING', 'ERROR' or 'CRITICAL'",
-    lambda value: value in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
-)
 REDRIVE_TRACE = Allowed("'link' or 'continue'", lambda value: value in ("link", "continue"))
 TRACE_URL = Allowed(
     "a URL that begins with http:// or https:// and has {trace_id}, or ''",

@@ -22,6 +22,9 @@ from celery_dlq.store.filter import Filter as Filter
 
 T = TypeVar("T")
 
+#: Letters written in one transaction.
+BATCH_SIZE = 500
+
 
 @dataclass(frozen=True, kw_only=True)
 class Page:

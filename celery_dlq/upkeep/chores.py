@@ -67,9 +67,7 @@ class UpkeepThread(Leased):
         super().__init__(dlq.store_health, tenure, draw=draw)
         self._dlq, self._wake, self._monotonic, self._clock_checked = dlq, wake, monotonic, False
         self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
-        self._releaser = Releaser(
-            dlq.app, lambda: dlq.store, place, batch_size=dlq.settings.batch_size
-        )
+        self._releaser = Releaser(dlq.app, lambda: dlq.store, place)
         self._resender = Resender(dlq, monotonic=monotonic)
         self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
 

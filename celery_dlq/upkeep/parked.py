@@ -25,7 +25,7 @@ from celery_dlq.redrive.amqp import CONFIRM_TIMEOUT_S
 from celery_dlq.redrive.message import Sent
 from celery_dlq.redrive.publisher import Publisher, open_publisher
 from celery_dlq.retry.policy import Uniform, uniform
-from celery_dlq.store.base import Lease, Release
+from celery_dlq.store.base import BATCH_SIZE, Lease, Release
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -54,7 +54,7 @@ class Releaser:
     """
 
     def __init__(
-        self, app: Any, store: Callable[[], Store], place: str, *, batch_size: int
+        self, app: Any, store: Callable[[], Store], place: str, *, batch_size: int = BATCH_SIZE
     ) -> None:
         self._app, self._store, self._place = app, store, place
         self._batch_size = batch_size

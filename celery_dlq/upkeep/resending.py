@@ -31,7 +31,7 @@ from celery_dlq.redrive.publisher import Publisher, open_publisher
 from celery_dlq.redrive.queues import Look, Presence, open_presence
 from celery_dlq.redrive.repair import Repairs
 from celery_dlq.redrive.trace import Tracing
-from celery_dlq.store.base import Lease, Overdue
+from celery_dlq.store.base import BATCH_SIZE, Lease, Overdue
 from celery_dlq.store.tenure import TRY_S
 
 logger: logging.Logger = get_logger(__name__)
@@ -107,12 +107,11 @@ class Resender:
     ) -> None:
         overdue = self._overdue(operation_id, repair)
         vanished = [one for one in overdue if self._has_vanished(one, broker.look(one, repair))]
-        size = self._dlq.settings.batch_size
-        for first in range(0, len(vanished), size):
+        for first in range(0, len(vanished), BATCH_SIZE):
             lease = prolong()
             if lease is None:
                 return
-            self._send_batch(broker.publisher, lease, vanished[first : first + size], repair)
+            self._send_batch(broker.publisher, lease, vanished[first : first + BATCH_SIZE], repair)
 
     def _overdue(self, operation_id: str, repair: Repair) -> list[Overdue]:
         sent_before = self._sent_before(repair)

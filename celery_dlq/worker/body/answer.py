@@ -188,7 +188,7 @@ def next_step(
     """What follows the run of ``request`` that ended in ``exc``."""
     if decision.verdict is Verdict.TERMINAL:
         return Died(exc, decision, Reason.TERMINAL)
-    free = free_before(request, exc, restart=task._wiring.settings.restart_on_new_error)
+    free = free_before(request)
     outage = is_outage(task, request)
     wait = _wait_after(task, request, decision, free, outage=outage)
     if isinstance(wait, Exhausted):

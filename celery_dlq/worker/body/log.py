@@ -112,7 +112,7 @@ class RunLogHandler(logging.Handler):
     def __init__(
         self, settings: Settings, redactor: Redactor, here: Callable[[], Run | None]
     ) -> None:
-        super().__init__(settings.log_level)
+        super().__init__(logging.INFO)
         self._lines, self._redactor, self._here = settings.log_lines, redactor, here
         self._write = LoggingProxy.write
 

@@ -23,7 +23,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.serialization import raise_with_context
 
-from celery_dlq.classify import Decision, is_a, subject
+from celery_dlq.classify import Decision, is_a
 from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     DELIVERY_HEADERS,
@@ -93,19 +93,9 @@ def policy_for(task: DLQTask, decision: Decision) -> RetryPolicy:
     return replace(policy, max_attempts=own.max_attempts or policy.max_attempts)
 
 
-def free_before(request: Context, exc: BaseException, *, restart: bool) -> int:
-    """The number of earlier runs that used up no attempt.
-
-    :param restart: whether an exception of another type than the last one restarts the schedule.
-    """
-    if restart and _is_new_error(request, exc):
-        return int(request.retries)
+def free_before(request: Context) -> int:
+    """The number of earlier runs that used up no attempt."""
     return min(free_runs(request.headers), int(request.retries))
-
-
-def _is_new_error(request: Context, exc: BaseException) -> bool:
-    attempts = read_attempts(request.headers)
-    return bool(attempts) and attempts[-1].exception_type != type_name(type(subject(exc)))
 
 
 def fixed_delay(task: DLQTask) -> float | None:

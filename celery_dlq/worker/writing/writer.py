@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.spool import Record, Spool
+from celery_dlq.store.base import BATCH_SIZE
 from celery_dlq.worker.writing.notices import Notices
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.store_calls import SpoolDrain, StoreCalls, StoreHealth
@@ -88,6 +89,10 @@ class Wake:
 
 
 Item: TypeAlias = Entry | Question | Wake
+
+#: Letters that may wait in a worker for the store. Beyond it, no more tasks on DLQTask start until some are
+#: written.
+QUEUE_SIZE = 10_000
 
 
 class Inbox:
@@ -189,8 +194,8 @@ class Writer:
         open_store: Callable[[], Store],
         spool: Spool,
         *,
-        size: int,
-        batch_size: int,
+        size: int = QUEUE_SIZE,
+        batch_size: int = BATCH_SIZE,
         timeout: float = 10.0,
         health: StoreHealth | None = None,
         monotonic: Callable[[], float] = time.monotonic,

@@ -9,6 +9,7 @@ from project import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
+#: As in ``proj_small_queue``.
 QUEUE_SIZE, BATCH = 50, 10
 #: Letters in addition to those that wait: a batch that is being written, and what the pool holds and runs.
 UNDER_WAY = BATCH + 8 + 2
@@ -18,12 +19,7 @@ UNDER_WAY = BATCH + 8 + 2
 def flooded(request, make_project, redis_url):
     redis = request.param == "redis"
     broker = f"{redis_url}/9" if redis else request.getfixturevalue("rabbitmq_url")
-    settings = {
-        "dlq_queue_size": QUEUE_SIZE,
-        "dlq_batch_size": BATCH,
-        "dlq_store_timeout": 300.0,
-    }
-    return make_project(broker, settings=settings)
+    return make_project(broker, module="proj_small_queue", settings={"dlq_store_timeout": 300.0})
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from project import wait_for
 
 from celery_dlq import Filter, Reason
 from celery_dlq.errors import IngestError
+from celery_dlq.ingest.ingestion import Ingestion
 from celery_dlq.ingest.source import AMQPQueue, RedisList
 from celery_dlq.model.states import State
 from celery_dlq.view.times import utc_now
@@ -220,17 +221,17 @@ def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either
     assert either.depth(either.dead) == 0
 
 
-def test_a_limit_takes_no_more_than_it_says(either):
+def test_a_limit_takes_no_more_than_it_says(either, monkeypatch):
     either.bury(7)
-    object.__setattr__(either.dlq.settings, "batch_size", 2)
+    monkeypatch.setitem(Ingestion.__init__.__kwdefaults__, "batch_size", 2)
     report = either.dlq.ingest(either.dead, who="tester", limit=5)
     assert (report.total, report.arrived) == (5, 5)
     either.wait_for_depth(either.dead, 2)
 
 
-def test_two_at_once_make_one_letter_of_each_message(either):
+def test_two_at_once_make_one_letter_of_each_message(either, monkeypatch):
     ids = either.bury(60)
-    object.__setattr__(either.dlq.settings, "batch_size", 7)
+    monkeypatch.setitem(Ingestion.__init__.__kwdefaults__, "batch_size", 7)
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(partial(either.dlq.ingest, who="tester"), [either.dead] * 2))
     assert sum(report.arrived for report in reports) == 60
@@ -267,7 +268,7 @@ def then_die(function):
     return dying
 from proj_ingest import app
 dlq = DeadLetterQueue.of(app)
-object.__setattr__(dlq.settings, "batch_size", 8)
+ingestion.Ingestion.__init__.__kwdefaults__["batch_size"] = 8
 init = ingestion.Ingestion.__init__
 def rigged(self, source, store, *args, **kwargs):
     victim = store.letters if {step!r} == "save" else source

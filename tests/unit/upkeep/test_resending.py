@@ -95,11 +95,12 @@ def app():
 
 
 @pytest.fixture
-def resender(app, store, world):
+def resender(app, store, world, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_SIZE", 2)
     meter = SimpleNamespace(sent_again=lambda number: setattr(world, "counted", number))
     dlq = SimpleNamespace(
         app=app, store=store, meter=meter, redactor=Redactor([]),
-        hold=SimpleNamespace(vanished_after_s=AFTER_S), settings=Settings(batch_size=2),
+        hold=SimpleNamespace(vanished_after_s=AFTER_S), settings=Settings(),
     )  # fmt: skip
     return Resender(dlq, monotonic=lambda: world.monotonic_s)
 

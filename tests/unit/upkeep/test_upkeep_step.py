@@ -102,7 +102,6 @@ def queue(store):
         recorder_dir=Path("nowhere"),
         settings=SimpleNamespace(
             auto_redrive=(),
-            batch_size=10,
             outcome_timeout=3_600.0,
             stall_after=0.0,
         ),

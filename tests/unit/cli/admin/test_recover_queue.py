@@ -1,6 +1,7 @@
 import pytest
 
 from celery_dlq.errors import StoreUnavailable
+from celery_dlq.ingest.ingestion import Ingestion
 from celery_dlq.ingest.source import open_source
 from celery_dlq.model.states import Reason
 from celery_dlq.store.base import Filter
@@ -124,7 +125,7 @@ def test_a_store_error_exits_with_3_and_leaves_the_messages(run, app, queue, bur
 
 def test_progress_before_an_error_is_reported(run, app, queue, bury, monkeypatch):
     bury("a", "b", "c")
-    object.__setattr__(queue.settings, "batch_size", 1)
+    monkeypatch.setitem(Ingestion.__init__.__kwdefaults__, "batch_size", 1)
     save, left = queue.store.letters.save, [1]
 
     def save_once(letters):
@@ -141,7 +142,7 @@ def test_progress_before_an_error_is_reported(run, app, queue, bury, monkeypatch
 
 def test_ctrl_c_stops_after_the_current_batch(run, app, queue, bury, monkeypatch):
     bury("a", "b")
-    object.__setattr__(queue.settings, "batch_size", 1)
+    monkeypatch.setitem(Ingestion.__init__.__kwdefaults__, "batch_size", 1)
     save = queue.store.letters.save
 
     def interrupted(letters):

@@ -113,15 +113,6 @@ def test_a_text_is_as_it_was_when_it_was_logged(failing, listen):
     assert logged_by(failing(act)) == ["INFO tests.shop: cart ['tea']"]
 
 
-def test_the_level_is_a_setting(failing, listen):
-    def act():
-        LOGGER.debug("details")
-        LOGGER.error("trouble")
-
-    listen(log_level="ERROR")
-    assert logged_by(failing(act)) == ["ERROR tests.shop: trouble"]
-
-
 def test_the_first_and_the_last_lines_are_kept(failing, listen):
     listen(log_lines=3)
 

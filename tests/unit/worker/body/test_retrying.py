@@ -10,7 +10,6 @@ from celery.exceptions import (
     MaxRetriesExceededError,
     Reject,
 )
-from support.factories import attempt
 from support.workers.task_tracer import Run
 
 from celery_dlq import (
@@ -20,7 +19,7 @@ from celery_dlq import (
     Verdict,
 )
 from celery_dlq.classify import Decision
-from celery_dlq.model.headers import ATTEMPTS_HEADER, FREE_HEADER
+from celery_dlq.model.headers import FREE_HEADER
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Refused,
@@ -32,7 +31,7 @@ from celery_dlq.worker.body.retrying import (
     unpublished,
 )
 from celery_dlq.worker.celery_quirks import brokers
-from celery_dlq.worker.failure import read_attempts, write_attempts
+from celery_dlq.worker.failure import read_attempts
 
 
 def test_an_explicit_retry_is_respected(app):
@@ -186,23 +185,6 @@ class TestFreeRuns:
             raise self.retry(countdown=1)
 
         assert Run(charge, retries=3, headers={FREE_HEADER: 2}).message.headers[FREE_HEADER] == 2
-
-    @pytest.mark.parametrize(("restart", "free"), [(True, 2), (False, None)])
-    def test_another_error_may_begin_the_schedule_anew(self, app, restart, free):
-        app.conf.dlq_restart_on_new_error = restart
-
-        @app.task(base=DLQTask, max_retries=4)
-        def charge():
-            raise ConnectionError("bank")
-
-        now = datetime.now(timezone.utc)
-        earlier = tuple(attempt(n, failed_at=now, exception_type="TimeoutError") for n in (1, 2))
-        headers = {ATTEMPTS_HEADER: write_attempts(earlier)}
-        run = Run(charge, retries=2, headers=headers)
-        assert run.message.headers.get(FREE_HEADER) == free
-        # The same error again goes on from there.
-        same = Run(charge, retries=3, headers=dict(run.message.headers))
-        assert same.message.headers.get(FREE_HEADER) == free
 
 
 class TestScheduleOfARule:
