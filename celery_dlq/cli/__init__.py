@@ -49,6 +49,7 @@ _SECTIONS = {
         "drill": "doctor.drill:drill",
         "db": "admin.db:db",
         "recover": "admin.recover:recover",
+        "ingest": "admin.ingest:ingest",
         "check": "admin.monitoring:check",
         "exporter": "admin.monitoring:exporter",
         "mcp": "assistant.command:mcp",

@@ -73,7 +73,7 @@ def log_whole(line: bytes, error: Exception) -> None:
     nor the disk accepts a letter."""
     logger.critical(
         "dead letter neither stored nor spooled (%s); once the store is back, give this log to "
-        "celery -A <app> dlq recover file: %s", error, line.decode("ascii", "replace").strip(),
+        "celery -A <app> dlq recover FILE: %s", error, line.decode("ascii", "replace").strip(),
     )  # fmt: skip
 
 

@@ -101,11 +101,11 @@ class TicketHandler(ABC):
             return Leave()
         # All systems allow the characters and the length of this label.
         mark = f"dlq-{letter.fingerprint}"
-        row = self.row(mark, text_about(letter.shown, self.app))
+        row = self._row(mark, text_about(letter.shown, self.app))
         return Ticket(self._found(row, mark) or self._opened(row, mark))
 
     @abstractmethod
-    def row(self, mark: str, text: TicketText) -> Row:
+    def _row(self, mark: str, text: TicketText) -> Row:
         """The requests about a group.
 
         :param mark: the label of its tickets.

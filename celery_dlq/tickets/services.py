@@ -96,7 +96,7 @@ class GitHubIssues(TicketHandler):
     labels: Sequence[str] = ()
     assignees: Sequence[str] = ()
 
-    def row(self, mark: str, text: TicketText) -> Row:
+    def _row(self, mark: str, text: TicketText) -> Row:
         """Pull requests are in the list, too; no more than 50 have the label of one group."""
         issues = f"{self.url.rstrip('/')}/repos/{self.repo}/issues"
         ticket = {
@@ -139,7 +139,7 @@ class GitLabIssues(TicketHandler):
     labels: Sequence[str] = ()
     assignee_ids: Sequence[int] = ()
 
-    def row(self, mark: str, text: TicketText) -> Row:
+    def _row(self, mark: str, text: TicketText) -> Row:
         """The list knows an issue as soon as it exists."""
         project = quote(str(self.project), safe="")
         issues = f"{self.url.rstrip('/')}/api/v4/projects/{project}/issues"
@@ -190,7 +190,7 @@ class JiraIssues(TicketHandler):
     labels: Sequence[str] = ()
     assignee: str = ""
 
-    def row(self, mark: str, text: TicketText) -> Row:
+    def _row(self, mark: str, text: TicketText) -> Row:
         """Version 2 of the API is on both, except that Cloud has another search."""
         site, is_cloud = self.url.rstrip("/"), bool(self.email)
         pair = base64.b64encode(f"{self.email}:{self.token}".encode()).decode()
@@ -246,7 +246,7 @@ class TicketWebhook(TicketHandler):
     def __repr__(self) -> str:
         return f"<TicketWebhook {origin_of(self.url)}>"
 
-    def row(self, mark: str, text: TicketText) -> Row:
+    def _row(self, mark: str, text: TicketText) -> Row:
         """The service itself finds the ticket of a key."""
         more = {"commands": list(text.commands), "traceback": text.failure, "title": text.title}
         ticket = {"type": "ticket", "data": {**letter_data(text.letter), **more}}

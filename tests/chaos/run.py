@@ -175,8 +175,8 @@ class Run:
         self.from_logs = set(account.kept_elsewhere([], logs))
         self.from_spool = len(account.kept_elsewhere(queue.spool.files(), []))
         for log in logs:
-            self._celery("dlq", "recover", "file", str(log))
-        self._celery("dlq", "recover", "spool")
+            self._celery("dlq", "recover", str(log))
+        self._celery("dlq", "recover")
         # For a person who looks for a missing letter: the disk is gone with the run.
         shutil.copytree(self.disk.directory, self._directory / "spool-left")
 

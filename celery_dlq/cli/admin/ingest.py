@@ -1,4 +1,4 @@
-"""``dlq recover queue``: moves the messages of a broker's dead-letter queue into the store."""
+"""``dlq ingest``: moves the messages of a broker's dead-letter queue into the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from celery_dlq.ingest.ingestion import IngestReport
 
 
-@click.command("queue", cls=HeadedCommand)
+@click.command("ingest", cls=HeadedCommand)
 @click.argument("queue", metavar="QUEUE")
 @click.option(
     "--to", metavar="QUEUE",

@@ -1,5 +1,5 @@
 """``dlq recover``: lists the files of this machine that hold letters and messages outside the store, and
-brings these, or the messages of a broker's dead-letter queue, into the store by hand."""
+brings these into the store by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from celery_dlq.api.queue import NotedAct
-from celery_dlq.cli.admin.ingest import ingest
-from celery_dlq.cli.exits import PARTLY, NamingGroup, leave, reading
+from celery_dlq.cli.exits import PARTLY, HeadedCommand, leave, reading
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -43,21 +42,42 @@ _FIELDS: Sequence[Field] = (
 _BATCH = 500
 
 
-@click.group("recover", cls=NamingGroup, alone="list")
-def recover() -> None:
-    """Bring letters and messages from outside of the store into it."""
-
-
-@recover.command("list")
+@click.command("recover", cls=HeadedCommand)
+@click.argument(
+    "file", metavar="[FILE]", required=False,
+    type=click.File("r", encoding="utf-8", errors="backslashreplace"),
+)  # fmt: skip
+@click.option("--list", "lists", is_flag=True, help="List what waits here, and change nothing.")
 @format_option
 @pass_session
-def list_files(session: Session, form: str) -> None:
-    """List what waits on this machine: files of the spool, and directories of the flight recorder.
+def recover(session: Session, file: IO[str] | None, lists: bool, form: str) -> None:
+    """Bring letters and messages from files of this machine into the store.
 
-    States: in use (its worker is alive), waiting or gone (ready to be recovered), newer (written by a newer
-    release), torn or damaged (something in it cannot be read), refused (letters that the store does not
-    accept).
+    Without FILE: the letters of the spool, and the messages that killed workers were running, which become
+    letters. On Redis and SQS, messages that they had not acknowledged go back to their queues. Workers do all
+    this themselves, within seconds if one runs on the machine. Files of living workers are left alone. Exits
+    with 4 if files or messages remain.
+
+    FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
+    a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
+
+    --list shows files of the spool and directories of the flight recorder. States: in use (its worker is
+    alive), waiting or gone (ready to be recovered), newer (written by a newer release), torn or damaged
+    (something in it cannot be read), refused (letters that the store does not accept).
     """
+    if lists:
+        _list(session, form)
+    elif file is not None:
+        _store_file(session, file)
+    else:
+        remarks = [*_drain_spool(session), *_recover_messages(session)]
+        for remark in remarks:
+            session.error(remark)
+        if remarks:
+            leave(PARTLY)
+
+
+def _list(session: Session, form: str) -> None:
     spool, recorder = session.queue.spool.directory.absolute(), session.queue.recorder_dir
     rows = [
         *map(records.spool_file_record, _files_in(spool)),
@@ -67,14 +87,8 @@ def list_files(session: Session, form: str) -> None:
     session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else empty)
 
 
-@recover.command("spool")
-@pass_session
-def recover_spool(session: Session) -> None:
-    """Move the letters of the spool into the store.
-
-    Drained files are removed; a file that a live worker writes to is left to that worker. Exits with 0 if the
-    spool is empty afterwards, and with 4 if files remain: in use, refused, torn, or newer.
-    """
+def _drain_spool(session: Session) -> Sequence[str]:
+    """Move the letters of the spool into the store; returns remarks about the files that stay."""
     total = Drained()
     directory = session.queue.spool.directory.absolute()
     _files_in(directory)  # a drain takes an unreadable directory for an empty one
@@ -90,15 +104,7 @@ def recover_spool(session: Session) -> None:
         session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
         raise
     session.done(f"{counted(total.stored, 'record')} drained from {directory} into the store.")
-    _leave_with([*_what_stays(_files_in(directory), session)], session)
-
-
-def _leave_with(remarks: Sequence[str], session: Session) -> None:
-    """Say why files stay, and end with another status if some do."""
-    for remark in remarks:
-        session.error(remark)
-    if remarks:
-        leave(PARTLY)
+    return [*_what_stays(_files_in(directory), session)]
 
 
 def _files_in(directory: Path) -> list[SpoolFile]:
@@ -108,7 +114,7 @@ def _files_in(directory: Path) -> list[SpoolFile]:
 
 def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
     """A remark for each state of the files that a drain has left."""
-    again = session.command("recover", "file", "FILE")
+    again = session.command("recover", "FILE")
     steps = {
         FileState.IN_USE: "Left to the workers that use them: {}",
         FileState.WAITING: "Could not be read or removed, and left: {}; see the log above.",
@@ -125,17 +131,7 @@ def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
             yield remark.format(_shortened("file", names))
 
 
-@recover.command("file")
-@click.argument(
-    "file", metavar="FILE", type=click.File("r", encoding="utf-8", errors="backslashreplace")
-)
-@pass_session
-def recover_file(session: Session, file: IO[str]) -> None:
-    """Store the letters in a log or in a file that was set aside.
-
-    FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
-    a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
-    """
+def _store_file(session: Session, file: IO[str]) -> None:
     stored, refused, unreadable, letters = 0, list[str](), list[str](), dict[str, None]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
@@ -201,15 +197,8 @@ def _shortened(one: str, names: list[str]) -> str:
     return f"{one if len(names) == 1 else one + 's'} {some(names)}"
 
 
-@recover.command("workers")
-@pass_session
-def recover_workers(session: Session) -> None:
-    """Make letters of the messages that killed workers were running.
-
-    On Redis and SQS, messages that they had not acknowledged go back to their queues. Workers do all this
-    themselves, within seconds if one runs on the machine. Files of living workers are left alone. Exits
-    with 4 if messages or damaged files remain.
-    """
+def _recover_messages(session: Session) -> Sequence[str]:
+    """Make letters of the messages that killed workers were running; returns remarks about those that stay."""
     total = Recovered()
     _recorded_in(session)
     place = {"directory": str(session.queue.recorder_dir)}
@@ -225,7 +214,7 @@ def recover_workers(session: Session) -> None:
         raise
     ended = f"; {counted(total.ended, 'message')} had ended after all" if total.ended else ""
     session.done(f"{counted(total.letters, 'letter')} made, reason lost{ended}.")
-    _leave_with([*_what_waits(session, total)], session)
+    return [*_what_waits(session, total)]
 
 
 def _recorded_in(session: Session) -> list[Left]:
@@ -262,6 +251,3 @@ def _what_waits(session: Session, total: Recovered) -> Iterator[str]:
 
 def _names_of(paths: Sequence[Path]) -> str:
     return ", ".join(path.name for path in paths)
-
-
-recover.add_command(ingest)

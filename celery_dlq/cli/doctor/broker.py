@@ -347,7 +347,7 @@ def _left(session: Session) -> Findings:
     if gone:
         yield warning(
             f"{counted(gone, 'message')} of killed workers wait for recovery; a worker started here recovers "
-            "them, or run: celery -A <app> dlq recover workers"
+            "them, or run: celery -A <app> dlq recover"
         )
     for state, step in _LEFT_STEPS.items():
         names = ", ".join(one.path.name for one in found if one.state is state)

@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 _SPOOL_STEPS = {
     FileState.WAITING: "a worker started here drains them once the store answers; to drain them now, run: "
-    "celery -A <app> dlq recover spool",
+    "celery -A <app> dlq recover",
     FileState.NEWER: "a newer release wrote them; run: pip install --upgrade celery-dlq",
     FileState.TORN: "incomplete lines, set aside; read the files, keep a copy elsewhere, and remove them",
     FileState.REFUSED: "letters that the store refuses; fix the cause, run "
-    "celery -A <app> dlq recover file FILE, and remove the files",
+    "celery -A <app> dlq recover FILE, and remove the files",
 }
 
 #: The time after which an expired letter should be gone: two rounds of all workers, and one that was slow.

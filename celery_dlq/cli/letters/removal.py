@@ -311,7 +311,7 @@ def of_short(places: Sequence[str]) -> Iterator[str]:
 
 def _of_file(file: SpooledLetters, command: Command) -> Iterator[str]:
     if file.letters:
-        drain = command("recover", "spool")
+        drain = command("recover")
         yield (
             f"{file.name} in the spool of this machine holds {counted(file.letters, 'such letter')}. "
             f"Run this, and then erase again: {drain}"

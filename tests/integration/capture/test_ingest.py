@@ -129,7 +129,7 @@ class TestRabbitMQ:
 
     def test_a_queue_that_is_not_there_is_an_error_and_not_declared(self, rabbit):
         for options in ((), ("--dry-run",)):
-            done = rabbit.run("dlq", "recover", "queue", rabbit.dead, *options)
+            done = rabbit.run("dlq", "ingest", rabbit.dead, *options)
             assert done.returncode == 1
             assert done.stderr.count("\n") == 1
             assert f"There is no queue '{rabbit.dead}'" in done.stderr
@@ -186,7 +186,7 @@ class TestRedis:
         assert redis.depth(redis.dead) == 0
 
     def test_a_list_that_is_not_there_is_empty(self, redis):
-        done = redis.run("dlq", "recover", "queue", redis.dead)
+        done = redis.run("dlq", "ingest", redis.dead)
         assert (done.returncode, done.stdout) == (0, f"{redis.dead} is empty.\n")
 
     def test_a_key_that_is_not_a_list_is_an_error(self, redis):
@@ -318,12 +318,12 @@ def test_a_closed_letter_stays_closed_when_its_message_comes_again(either, monke
 class TestCommand:
     def test_it_reports_its_result(self, either):
         either.bury(3)
-        counted = either.run("dlq", "recover", "queue", either.dead, "--dry-run")
+        counted = either.run("dlq", "ingest", either.dead, "--dry-run")
         assert (counted.returncode, counted.stdout) == (
             0, f"{either.dead} holds 3 messages; nothing was changed.\n",
         )  # fmt: skip
         assert letters(either) == {}
-        done = either.run("dlq", "recover", "queue", either.dead)
+        done = either.run("dlq", "ingest", either.dead)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"From {either.dead}: 3 messages ingested. See: ")
 
@@ -332,7 +332,7 @@ class TestCommand:
         (tmp_path / "store.sqlite3").unlink(missing_ok=True)
         (tmp_path / "store.sqlite3").mkdir()
         try:
-            done = either.run("dlq", "recover", "queue", either.dead)
+            done = either.run("dlq", "ingest", either.dead)
         finally:
             (tmp_path / "store.sqlite3").rmdir()
         assert done.returncode == 3, done.stderr
@@ -342,7 +342,7 @@ class TestCommand:
 
     def test_a_broker_that_is_away_is_one_line(self, redis):
         redis.broker = "redis://127.0.0.1:1"
-        done = redis.run("dlq", "recover", "queue", redis.dead)
+        done = redis.run("dlq", "ingest", redis.dead)
         redis.broker = redis.app.conf.broker_url
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1

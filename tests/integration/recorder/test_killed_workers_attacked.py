@@ -116,7 +116,7 @@ def is_spooled(project: Project) -> bool:
 
 def drain(project: Project) -> bool:
     """Drain what the last worker left."""
-    done = project.run("dlq", "recover", "spool")
+    done = project.run("dlq", "recover")
     return done.returncode == 0
 
 

@@ -38,7 +38,7 @@ def test_a_message_is_found_from_its_queue_to_its_letter(project, find):
     # It was acknowledged before it began, so only the recorder of the killed worker knows it.
     found = find(first)
     assert found["place"] == "recorded"
-    assert found["next"].endswith("recover workers")
+    assert found["next"].endswith("recover")
     with project.worker("-c", "1"):
         project.wait_for_letter(first)
         assert find(first)["place"] == "dead letter"

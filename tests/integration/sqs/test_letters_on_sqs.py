@@ -115,7 +115,7 @@ def test_what_sqs_has_moved_to_its_own_dead_letter_queue_becomes_letters(project
         return project.depth(dead) == 2
 
     wait_for("SQS to move them", is_moved)
-    done = project.run("dlq", "recover", "queue", dead, "--to", project.queue)
+    done = project.run("dlq", "ingest", dead, "--to", project.queue)
     assert done.returncode == 0, done.stderr
     assert project.depth(dead) == 0
     letter = project.letter(task_id)

@@ -234,12 +234,12 @@ def test_the_command_line_drains_files_that_no_worker_drains(project, tmp_path):
     with away.worker("-c", "2"):
         sent = {away.send("terminal", n) for n in range(LETTERS)}
         wait_for("the spool", lambda: spooled(away) == sent)
-        held = project.run("dlq", "recover", "spool")
+        held = project.run("dlq", "recover")
         assert held.returncode == 4
         assert "Left to the workers that use them" in held.stderr
-    refused = away.run("dlq", "recover", "spool")
+    refused = away.run("dlq", "recover")
     assert (refused.returncode, spooled(away)) == (3, sent)
-    done = project.run("dlq", "recover", "spool")
+    done = project.run("dlq", "recover")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{LETTERS} records drained")
     check_that_all_are_drained(project, sent)
@@ -253,7 +253,7 @@ def test_without_store_and_disk_the_workers_log_brings_every_letter_back(project
         [log] = tmp_path.glob("worker-*.log")
         sent = {away.send("terminal", n) for n in range(LETTERS)}
         wait_for("the log", lambda: log.read_bytes().count(b"nor spooled") == LETTERS)
-    done = project.run("dlq", "recover", "file", str(log))
+    done = project.run("dlq", "recover", str(log))
     assert (done.returncode, done.stdout) == (0, f"{LETTERS} records stored.\n"), done.stderr
     check_that_all_are_drained(project, sent)
 
@@ -270,7 +270,7 @@ def test_two_that_drain_at_once_store_each_letter_once(project):
         )
         sent |= {f"{project.queue}-{n}-{m}" for m in range(50)}
         spool.close()
-    command = project.command("dlq", "recover", "spool")
+    command = project.command("dlq", "recover")
     options = {
         "env": project.environment,
         "cwd": project.directory,

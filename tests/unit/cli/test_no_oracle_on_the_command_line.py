@@ -15,7 +15,7 @@ NOT_ASKED = {
     "db": "it reads no letters",
     "exporter": "it serves until it is stopped",
     "help": "it reads no letters",
-    "recover queue": "it needs a broker",
+    "ingest": "it needs a broker",
     "recorder": "it reads files of workers",
     "watch": "it runs until it is stopped",
     "forget": "it searches the messages as they are, which it erases",

@@ -150,7 +150,7 @@ def test_a_value_that_is_empty_or_not_utf_8_is_refused(run, store, path, command
     assert {path: optional} == {path: {"note": ["text"], "assign": ["owner"]}.get(path[-1], [])}
 
 
-@pytest.mark.parametrize("path", [(), ("groups",), ("operations",), ("db",), ("recover",)])
+@pytest.mark.parametrize("path", [(), ("groups",), ("operations",), ("db",)])
 def test_an_unknown_command_lists_the_known_ones(run, path):
     result = run(*path, "shwo")
     assert result.exit_code == USAGE

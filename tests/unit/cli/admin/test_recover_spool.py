@@ -42,7 +42,7 @@ def refuse(queue, monkeypatch):
 
 
 def test_an_empty_spool(run, tmp_path):
-    assert run("recover").stdout == (
+    assert run("recover", "--list").stdout == (
         f"Nothing waits in the spool {tmp_path}/spool and in the flight recorder's directory "
         f"{tmp_path}/spool/recorder.\n"
     )
@@ -59,7 +59,7 @@ def test_files_are_listed_with_their_state(read, directory):
         os.utime(directory / name, (1_000_000_000, 1_000_000_000))
     ours = Spool(directory)
     ours.append([letter("b")])
-    found = read("recover", "list")
+    found = read("recover", "--list")
     by_name = {file["name"]: (file["state"], file["holds"]) for file in found}
     assert by_name == {
         "1.jsonl": ("waiting", 2), "2.jsonl": ("newer", 0), "3.torn": ("torn", 0),
@@ -74,12 +74,12 @@ def test_a_terminal_shows_the_age_of_a_file(run, directory, terminal):
     (directory / "1.jsonl").write_bytes(LINE)
     os.utime(directory / "1.jsonl", (1_000_000_000, 1_000_000_000))
     terminal.sit_down(width=100)
-    assert "d ago" in run("recover").stdout
+    assert "d ago" in run("recover", "--list").stdout
 
 
 def test_the_table_says_where_each_file_is(run, directory):
     (directory / "1.jsonl").write_bytes(LINE)
-    out = run("recover", "list").stdout
+    out = run("recover", "--list").stdout
     assert out.splitlines()[1].split()[:3] == ["spool", "1.jsonl", "waiting"]
     assert " kB" in out
 
@@ -89,27 +89,29 @@ def test_the_table_says_where_each_file_is(run, directory):
 
 def test_waiting_letters_are_drained_into_the_store(run, queue, directory):
     (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
-    result = run("recover", "spool")
+    result = run("recover")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"2 records drained from {directory} into the store.\n"
+    assert result.stdout == (
+        f"2 records drained from {directory} into the store.\n0 letters made, reason lost.\n"
+    )
     assert queue.store.counts.letters(Filter()) == 2
     assert list(directory.iterdir()) == []
-    assert run("recover", "spool").stdout.startswith("0 records drained")
+    assert run("recover").stdout.startswith("0 records drained")
 
 
 def test_the_file_of_a_live_worker_is_left_and_named(run, directory):
     ours = Spool(directory)
     ours.append([letter("b")])
-    result = run("recover", "spool")
+    result = run("recover")
     assert result.exit_code == 4
     assert result.stderr == f"Left to the workers that use them: file {ours.files()[0].name}\n"
     ours.close()
-    assert run("recover", "spool").exit_code == 0
+    assert run("recover").exit_code == 0
 
 
 def test_an_open_file_without_a_letter_is_not_left_behind(run, directory):
     ours = new_segment(directory)
-    assert (run("recover", "spool").exit_code, run("recover", "spool").stderr) == (0, "")
+    assert (run("recover").exit_code, run("recover").stderr) == (0, "")
     ours.close()
 
 
@@ -117,17 +119,17 @@ def test_files_that_remain_are_named_and_exit_with_4(run, refuse, queue, directo
     (directory / "1.jsonl").write_bytes(b"{torn\n" + LINE + encode(letter("bad")))
     (directory / "2.jsonl").write_bytes(NEWER)
     refuse("bad")
-    result = run("recover", "spool")
+    result = run("recover")
     assert result.exit_code == 4
     assert "1 record drained" in result.stdout
     said = result.stderr
     assert "left: file 2.jsonl; run: pip install --upgrade celery-dlq" in said
     assert "Incomplete lines, set aside: file 1.torn" in said
     assert "Refused by the store, set aside: file 1.refused" in said
-    assert "recover file FILE" in said
+    assert "recover FILE" in said
     assert queue.store.letters.get("a") is not None
     assert {path.name for path in directory.iterdir()} == {"1.torn", "1.refused", "2.jsonl"}
-    again = run("recover", "spool")
+    again = run("recover")
     assert (again.exit_code, again.stderr) == (4, said), "it is no better than before"
 
 
@@ -138,7 +140,7 @@ def test_a_file_that_cannot_be_removed_is_named_and_exits_with_4(run, directory,
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    result = run("recover", "spool")
+    result = run("recover")
     assert result.exit_code == 4
     assert "Could not be read or removed, and left: file 1.jsonl" in result.stderr
 
@@ -148,7 +150,7 @@ def test_an_unreadable_directory_is_not_an_empty_spool(run, directory, monkeypat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    for words in (["recover", "spool"], ["recover", "list"]):
+    for words in (["recover"], ["recover", "--list"]):
         result = run(*words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"The spool {directory} cannot be read (Permission denied)" in result.stderr
@@ -157,14 +159,14 @@ def test_an_unreadable_directory_is_not_an_empty_spool(run, directory, monkeypat
 def test_a_file_instead_of_the_directory_is_an_error(run, directory):
     directory.rmdir()
     directory.write_text("")
-    result = run("recover", "spool")
+    result = run("recover")
     assert result.exit_code == 1
     assert "cannot be read (Not a directory); check dlq_spool_dir" in result.stderr
 
 
 def test_quiet_still_names_the_files_that_remain(run, directory):
     (directory / "2.jsonl").write_bytes(NEWER)
-    result = run("recover", "spool", quiet=True)
+    result = run("recover", quiet=True)
     assert (result.exit_code, result.stdout) == (4, "")
     assert "2.jsonl" in result.stderr
 
@@ -172,7 +174,7 @@ def test_quiet_still_names_the_files_that_remain(run, directory):
 def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
     (directory / "1.jsonl").write_bytes(LINE)
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    result = run("recover", "spool")
+    result = run("recover")
     assert result.exit_code == 3
     remark, error = result.stderr.splitlines()
     assert remark == "0 records drained before the store failed; the rest stays in the spool."
@@ -183,8 +185,8 @@ def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
 def test_a_drain_is_in_the_audit(run, read, store, directory):
     (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
     (directory / "2.jsonl").write_bytes(encode(letter("c")))
-    run("recover", "spool")
-    run("recover", "spool")
+    run("recover")
+    run("recover")
     [row] = read("audit", "--act", "drain")
     assert (row["count"], row["detail"]) == (3, {"directory": str(directory)})
     assert row["who"]
@@ -192,7 +194,7 @@ def test_a_drain_is_in_the_audit(run, read, store, directory):
 
 def test_an_empty_spool_needs_no_store(run, app):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    assert run("recover", "spool").exit_code == 0
+    assert run("recover").exit_code == 0
 
 
 # -- import ----------------------------------------------------------------------------------------
@@ -214,16 +216,16 @@ def test_letters_are_found_in_a_log_in_either_form(run, queue, tmp_path, form):
         "\n".join(["INFO ready \udcff", lines[0], "INFO {}", lines[1], ""]),
         errors="surrogateescape",
     )
-    result = run("recover", "file", path)
+    result = run("recover", path)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "2 records stored.\n"
     assert queue.store.counts.letters(Filter()) == 2
-    assert run("recover", "file", path).exit_code == 0
+    assert run("recover", path).exit_code == 0
     assert queue.store.counts.letters(Filter()) == 2
 
 
 def test_standard_input_is_read_too(run, queue):
-    assert run("recover", "file", "-", answer=critical(LINE.decode())).exit_code == 0
+    assert run("recover", "-", answer=critical(LINE.decode())).exit_code == 0
     assert queue.store.letters.get("a") is not None
 
 
@@ -232,7 +234,7 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
     lines = [encode(letter("bad")), LINE[:60] + b"\n", LINE, NEWER]
     path.write_bytes(b"".join(lines))
     refuse("bad")
-    result = run("recover", "file", path)
+    result = run("recover", path)
     assert result.exit_code == 4
     assert result.stdout == "1 record stored.\n"
     assert "Cut off, or written by a newer release: lines 2, 4" in result.stderr
@@ -251,7 +253,7 @@ def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monke
     for name, minutes in (("later", 5), ("earlier", -5), ("failed-since", 5), ("failed-before", 5)):
         store.deliveries.put(delivery(name, minutes=minutes))
     store.letters.save([letter("failed-before", attempt(minutes=6, number=2))])
-    result = run("recover", "file", path)
+    result = run("recover", path)
     assert (result.exit_code, result.stdout) == (0, "7 records stored.\n")
     assert "tasks may have succeeded since" in result.stderr
     assert result.stderr.endswith("redrive them: letter later\n")
@@ -260,7 +262,7 @@ def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monke
 def test_an_import_is_in_the_audit(run, store, tmp_path):
     path = tmp_path / "1.refused"
     path.write_bytes(LINE)
-    run("recover", "file", str(path))
+    run("recover", str(path))
     [row] = store.audit.find().rows
     assert (row.act, row.count, row.detail) == ("import", 1, {"file": str(path)})
 
@@ -269,13 +271,13 @@ def test_without_a_store_nothing_is_imported(run, app, tmp_path):
     path = tmp_path / "worker.log"
     path.write_bytes(LINE)
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    result = run("recover", "file", path)
+    result = run("recover", path)
     assert result.exit_code == 3
     assert "run it again" in result.stderr
 
 
 def test_a_missing_file_is_a_usage_error(run):
-    result = run("recover", "file", "no-such-file")
+    result = run("recover", "no-such-file")
     assert result.exit_code == 2
 
 
@@ -299,7 +301,7 @@ def test_the_doctor_names_the_step_for_each_state(run, directory):
     assert set(levels) == {"warning"}
     for text, step in zip(
         texts,
-        ("recover spool", "pip install --upgrade", "keep a copy elsewhere", "recover file"),
+        ("recover", "pip install --upgrade", "keep a copy elsewhere", "recover FILE"),
         strict=True,
     ):
         assert text.startswith("1 ")

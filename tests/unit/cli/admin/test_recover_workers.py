@@ -1,4 +1,4 @@
-"""``dlq recover workers``: what killed workers have left, and its recovery by hand."""
+"""``dlq recover``: what killed workers have left, and its recovery by hand."""
 
 from types import SimpleNamespace
 
@@ -36,10 +36,10 @@ def test_a_recovery_by_hand_is_in_the_audit(run, read, store, directory, leave, 
     monkeypatch.setattr(session.getpass, "getuser", lambda: "ada")
     leave("one")
     leave("two")
-    result = run("recover", "workers")
-    assert (result.exit_code, result.stdout) == (0, "2 letters made, reason lost.\n")
+    result = run("recover")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 letters made, reason lost.")
     assert store.letters.get("one").reason is Reason.LOST
-    assert run("recover", "workers").stdout == "0 letters made, reason lost.\n"
+    assert run("recover").stdout.endswith("0 letters made, reason lost.\n")
     [row] = read("audit", "--act", "recover")
     assert (row["who"], row["count"]) == ("ada", 2)
     assert row["detail"] == {"directory": str(directory)}
@@ -47,13 +47,13 @@ def test_a_recovery_by_hand_is_in_the_audit(run, read, store, directory, leave, 
 
 def test_without_messages_no_store_is_needed(run, app):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    result = run("recover", "workers")
-    assert (result.exit_code, result.stdout) == (0, "0 letters made, reason lost.\n")
+    result = run("recover")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0 letters made, reason lost.")
 
 
 def test_the_list_names_the_worker_and_its_messages(read, directory, leave):
     leave("one")
-    [found] = read("recover", "list")
+    [found] = read("recover", "--list")
     assert (found["worker"], found["state"], found["holds"]) == ("w@host", "gone", 1)
     assert (directory / found["name"]).is_dir()
     assert set(found) == {

@@ -138,7 +138,7 @@ def test_a_letter_in_the_spool(find, queue, task_id):
     queue.spool.close()
     found, step, sources = find(task_id)
     assert found == "spooled"
-    assert step.endswith("recover spool")
+    assert step.endswith("recover")
     assert sources["spool"][1].endswith(".jsonl")
 
 

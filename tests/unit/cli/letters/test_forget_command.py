@@ -257,7 +257,7 @@ def test_letters_in_the_spool_are_named(run, letters, queue):
     assert result.exit_code == 4
     assert "1.jsonl in the spool of this machine holds 1 such letter. Run this" in result.stderr
     assert "1.jsonl in the spool of this machine has 1 line that cannot be read" in result.stderr
-    run("recover", "spool")
+    run("recover")
     forget(run, "--where", "args.user_id=7")
     assert left(letters) == ["b1", "d1"]
 

@@ -70,5 +70,5 @@ def test_what_still_fits_is_spooled_and_the_rest_is_in_the_log(store, clock, tmp
     assert submit(writer) == []
     [told] = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert find_record(told.getMessage()) == records[0]
-    assert "recover file" in told.getMessage()
+    assert "recover FILE" in told.getMessage()
     assert spooled(writer) == ["first", "small"]

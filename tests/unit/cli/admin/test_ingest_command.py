@@ -33,7 +33,7 @@ def held(app):
 
 def test_messages_become_letters_and_leave_the_queue(run, app, store, bury):
     bury("0d3f", "77e1")
-    result = run("recover", "queue", "dead")
+    result = run("ingest", "dead")
     assert (result.exit_code, result.stdout) == (
         0, "From dead: 2 messages ingested. See: celery dlq list\n",
     )  # fmt: skip
@@ -42,14 +42,14 @@ def test_messages_become_letters_and_leave_the_queue(run, app, store, bury):
         "orders",
     )
     assert held(app) == 0
-    assert run("recover", "queue", "dead").stdout == "dead is empty.\n"
+    assert run("ingest", "dead").stdout == "dead is empty.\n"
 
 
 def test_it_is_in_the_audit_batch_by_batch(run, app, store, bury):
     app.conf.dlq_batch_size = 2
     bury("a", "b", "c")
-    run("recover", "queue", "dead", "--to", "orders")
-    run("recover", "queue", "dead", "--to", "orders")
+    run("ingest", "dead", "--to", "orders")
+    run("ingest", "dead", "--to", "orders")
     [row] = store.audit.find().rows
     assert (row.act, row.count, row.detail) == ("ingest", 3, {"queue": "dead", "to": "orders"})
     assert row.who
@@ -57,16 +57,14 @@ def test_it_is_in_the_audit_batch_by_batch(run, app, store, bury):
 
 def test_known_messages_are_counted(run, bury):
     bury("0d3f")
-    run("recover", "queue", "dead")
+    run("ingest", "dead")
     bury("0d3f", "new")
-    assert (
-        "1 message ingested, 1 already known and removed." in run("recover", "queue", "dead").stdout
-    )
+    assert "1 message ingested, 1 already known and removed." in run("ingest", "dead").stdout
 
 
 def test_a_dry_run_counts_and_changes_nothing(run, app, store, bury):
     bury("0d3f")
-    assert run("recover", "queue", "dead", "--dry-run").stdout == (
+    assert run("ingest", "dead", "--dry-run").stdout == (
         "dead holds 1 message; nothing was changed.\n"
     )
     assert (held(app), store.counts.letters(Filter())) == (1, 0)
@@ -74,12 +72,12 @@ def test_a_dry_run_counts_and_changes_nothing(run, app, store, bury):
 
 def test_quiet_says_nothing(run, bury):
     bury("0d3f")
-    assert run("recover", "queue", "dead", quiet=True).output == ""
+    assert run("ingest", "dead", quiet=True).output == ""
 
 
 def test_the_limit_leaves_the_rest(run, app, bury):
     bury("a", "b", "c")
-    run("recover", "queue", "dead", "--limit", "2")
+    run("ingest", "dead", "--limit", "2")
     assert held(app) == 1
 
 
@@ -93,7 +91,7 @@ def test_the_limit_leaves_the_rest(run, app, bury):
     ],
 )
 def test_an_invalid_command_line_is_refused(run, arguments, said):
-    result = run("recover", "queue", *arguments)
+    result = run("ingest", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
 
@@ -101,11 +99,11 @@ def test_an_invalid_command_line_is_refused(run, arguments, said):
 def test_ingesting_a_task_queue_needs_confirmation(run, app, bury):
     app.conf.task_default_queue = "dead"
     bury("a", "b")
-    refused = run("recover", "queue", "dead")
+    refused = run("ingest", "dead")
     assert refused.exit_code == 2
     assert "Tasks of this app wait in the queue dead" in refused.stderr
     assert held(app) == 2
-    assert run("recover", "queue", "dead", "--yes").exit_code == 0
+    assert run("ingest", "dead", "--yes").exit_code == 0
 
 
 def test_a_store_error_exits_with_3_and_leaves_the_messages(run, app, queue, bury, monkeypatch):
@@ -116,7 +114,7 @@ def test_a_store_error_exits_with_3_and_leaves_the_messages(run, app, queue, bur
 
     monkeypatch.setattr("kombu.transport.memory.Channel.do_restore", True)
     monkeypatch.setattr(queue.store.letters, "save", away)
-    result = run("recover", "queue", "dead")
+    result = run("ingest", "dead")
     assert result.exit_code == 3
     # kombu before 5.6 says there what it gives back.
     assert result.stderr.splitlines()[-1].startswith("Error: The dead-letter store does not")
@@ -135,7 +133,7 @@ def test_progress_before_an_error_is_reported(run, app, queue, bury, monkeypatch
         return save(letters)
 
     monkeypatch.setattr(queue.store.letters, "save", save_once)
-    result = run("recover", "queue", "dead")
+    result = run("ingest", "dead")
     assert result.exit_code == 3
     assert "Before it stopped: 1 message ingested." in result.stderr
 
@@ -153,7 +151,7 @@ def test_ctrl_c_stops_after_the_current_batch(run, app, queue, bury, monkeypatch
         return save(letters)
 
     monkeypatch.setattr(queue.store.letters, "save", interrupted)
-    result = run("recover", "queue", "dead")
+    result = run("ingest", "dead")
     assert result.exit_code == 130
     assert "Interrupted.\nFrom dead: 1 message ingested." in result.stderr
     assert held(app) == 1
