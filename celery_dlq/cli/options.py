@@ -100,6 +100,12 @@ def read_moment(
     return callback
 
 
+#: The filters of commands that choose letters coarsely.
+MAIN_FILTERS = (
+    "task", "exception", "reason", "states", "group", "route", "since", "until", "release", "tag",
+)  # fmt: skip
+
+
 def filters(
     *,
     only: Sequence[str] = (),
@@ -190,7 +196,6 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
         "release": text("--release", metavar="RELEASE", help="Release whose code failed last."),
         "tag": text("--tag", help="A tag of the letter."),
-        "root": text("--root", help="Task id of the first task of a canvas: all letters of the canvas."),
         "verdict": click.option(
             "--verdict", type=choice("a verdict", Verdict), help="Verdict on the last failure."
         ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from celery_dlq.cli.exits import for_app, one_line
-from celery_dlq.cli.options import Word, filters, read_with
+from celery_dlq.cli.options import MAIN_FILTERS, Word, filters, read_with
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
@@ -161,7 +161,7 @@ def _per_minute(text: str) -> float:
     "--store-down", type=Word("a status", ["unknown", "critical"]), default="unknown", show_default=True,
     help="Status when the store does not answer.",
 )  # fmt: skip
-@filters()
+@filters(only=MAIN_FILTERS)
 @pass_session
 def check(
     session: Session, /, wanted: Filter, window: float, store_down: str, **limits: float | None

@@ -198,7 +198,7 @@ def _shortened(one: str, names: list[str]) -> str:
 
 
 def _recover_messages(session: Session) -> Sequence[str]:
-    """Make letters of the messages that killed workers were running; returns remarks about those that stay."""
+    """Make letters of the messages that killed workers were running; returns remarks about the rest."""
     total = Recovered()
     _recorded_in(session)
     place = {"directory": str(session.queue.recorder_dir)}

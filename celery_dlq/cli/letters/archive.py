@@ -16,7 +16,14 @@ from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.letters.removal import removing
-from celery_dlq.cli.options import Chosen, body_option, filters, format_option, selection_options
+from celery_dlq.cli.options import (
+    MAIN_FILTERS,
+    Chosen,
+    body_option,
+    filters,
+    format_option,
+    selection_options,
+)
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
@@ -39,7 +46,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 #: The filters whose values an archived letter has.
 _FILTERS = (
-    "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "root", "verdict",
+    "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "verdict",
     "rule", "args", "values",
 )  # fmt: skip
 
@@ -96,7 +103,7 @@ def archive() -> None:
 
 
 @archive.command("run")
-@filters(states=tuple(sorted(CLOSED_STATES)), default="closed letters")
+@filters(only=MAIN_FILTERS, states=tuple(sorted(CLOSED_STATES)), default="closed letters")
 @selection_options
 @pass_session
 def run(session: Session, chosen: Chosen, wanted: Filter) -> None:

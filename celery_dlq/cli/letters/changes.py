@@ -10,7 +10,14 @@ import click
 
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
-from celery_dlq.cli.options import TAKEABLE, Chosen, filters, selection_options, why_option
+from celery_dlq.cli.options import (
+    MAIN_FILTERS,
+    TAKEABLE,
+    Chosen,
+    filters,
+    selection_options,
+    why_option,
+)
 from celery_dlq.cli.screens.parts import Block
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.selection import LETTERS, confirm_act, select
@@ -65,7 +72,7 @@ def _undiscard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> No
 
 
 @click.command("unpark", cls=HeadedCommand)
-@filters(states=())
+@filters(only=MAIN_FILTERS, states=())
 @selection_options
 @pass_session
 def unpark(session: Session, chosen: Chosen, wanted: Filter) -> None:

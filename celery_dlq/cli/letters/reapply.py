@@ -11,6 +11,7 @@ import click
 
 from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, HeadedCommand, leave
 from celery_dlq.cli.options import (
+    MAIN_FILTERS,
     Chosen,
     filters,
     format_option,
@@ -49,7 +50,7 @@ _JUDGED_FIELDS: Sequence[Field] = (
 
 
 @click.command("reclassify", cls=HeadedCommand)
-@filters(states=_STATES)
+@filters(only=MAIN_FILTERS, states=_STATES)
 @selection_options
 @format_option
 @pass_session

@@ -176,12 +176,9 @@ def test_filters(read, three, filters, found):
         (["--release", "2"], []),
         (["--tag", "money"], ["b"]),
         (["--tag", "mon"], []),
-        (["--root", "a"], ["b", "a"]),
-        (["--root", "b"], []),
         (["--verdict", "TRANSIENT"], ["b"]),
         (["--verdict", "terminal"], ["c", "a"]),
         (["--rule", "http."], ["b"]),
-        (["--rule", "python.bug", "--root", "a"], ["a"]),
     ],
 )
 def test_filters_on_the_failure_and_the_canvas(read, store, filters, found):
