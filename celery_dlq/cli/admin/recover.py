@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -15,11 +15,9 @@ from celery_dlq.cli.exits import PARTLY, HeadedCommand, leave, reading
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.recorder import Left, LeftState
-from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
+from celery_dlq.spool import Drained, Record, find_record, look
 from celery_dlq.upkeep.recovery import Recovered
 from celery_dlq.view import records
 from celery_dlq.view.text import byte_size, counted, some
@@ -37,6 +35,16 @@ _FIELDS: Sequence[Field] = (
     (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row["size"])),
     (Column("WRITTEN", rigid=True), lambda row: parse_point(row["written_at"])),
 )
+
+#: What may remain after a recovery, by state, with the next step.
+_REMARKS = {
+    "in use": "Left to the workers that use them: {}",
+    "waiting": "Could not be read or removed, and left: {}; see the log above.",
+    "newer": "Written by a newer release, and left: {}; run: pip install --upgrade celery-dlq",
+    "torn": "Incomplete lines, set aside: {}; read them and keep a copy elsewhere.",
+    "damaged": "Damaged, and kept: {}; what could be read was recovered. Keep a copy, and remove them.",
+    "refused": "Refused by the store, set aside: {}; fix the cause, then run: {again}",
+}
 
 #: Records of an imported file per write.
 _BATCH = 500
@@ -65,89 +73,91 @@ def recover(session: Session, file: IO[str] | None, lists: bool, form: str) -> N
     alive), waiting or gone (ready to be recovered), newer (written by a newer release), torn or damaged
     (something in it cannot be read), refused (letters that the store does not accept).
     """
-    if lists:
-        _list(session, form)
-    elif file is not None:
+    rows = _rows(session)  # a drain takes an unreadable directory for an empty one
+    if file is not None:
         _store_file(session, file)
+    elif lists:
+        session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else _nothing_in(session))
     else:
-        remarks = [*_drain_spool(session), *_recover_messages(session)]
+        remarks = [*_recover(session), *_what_stays(session)]
         for remark in remarks:
             session.error(remark)
         if remarks:
             leave(PARTLY)
 
 
-def _list(session: Session, form: str) -> None:
+def _rows(session: Session) -> list[dict[str, Any]]:
+    """The files of the spool, and the directories of the flight recorder."""
     spool, recorder = session.queue.spool.directory.absolute(), session.queue.recorder_dir
+    with reading(f"The spool {spool}", "dlq_spool_dir"):
+        rows = [*map(records.spool_file_record, look(spool))]
+    with reading(f"The flight recorder's directory {recorder}", "dlq_recorder_dir"):
+        return [*rows, *map(records.recorded_record, session.queue.recorded())]
+
+
+def _nothing_in(session: Session) -> str:
+    spool, recorder = session.queue.spool.directory.absolute(), session.queue.recorder_dir
+    return f"Nothing waits in the spool {spool} and in the flight recorder's directory {recorder}."
+
+
+def _recover(session: Session) -> Iterator[str]:
+    """Move the letters of the spool into the store, and make letters of the messages that killed workers were
+    running. Gives remarks about messages that wait."""
+    spool, drained, total = session.queue.spool.directory.absolute(), Drained(), Recovered()
+    # Without records or messages, no store is needed.
+    act = _noted(session, "drain", spool)
+    for step in session.queue.drain_spool():
+        drained += step
+        act.reached(drained.stored)
+    session.done(f"{counted(drained.stored, 'record')} drained from {spool} into the store.")
+    act = _noted(session, "recover", session.queue.recorder_dir)
+    for made in session.queue.recover():
+        total += made
+        act.reached(total.letters)
+    ended = f"; {counted(total.ended, 'message')} had ended after all" if total.ended else ""
+    session.done(f"{counted(total.letters, 'letter')} made, reason lost{ended}.")
+    if total.waiting:
+        wait_s = session.queue.hold.given_back_after_s
+        yield (
+            f"{counted(total.waiting, 'message')} may still come again from the broker, up to {wait_s:g} s "
+            "after they began; run this again later, or leave them to a worker."
+        )
+    if total.failed:
+        names = [path.name for path in total.failed]
+        yield f"Could not be read or written, and left: {some(names)}; see the log above."
+
+
+def _noted(session: Session, act: str, place: Path) -> NotedAct:
+    detail = {"directory": str(place)}
+    return NotedAct(lambda: session.store, who=operator(), act=act, detail=detail)
+
+
+def _what_stays(session: Session) -> Iterator[str]:
+    """A remark for each state of the files that stay."""
+    # A live worker has a file open before it writes its first letter, and copies of the messages that it runs.
     rows = [
-        *map(records.spool_file_record, _files_in(spool)),
-        *map(records.recorded_record, _recorded_in(session)),
-    ]
-    empty = f"Nothing waits in the spool {spool} and in the flight recorder's directory {recorder}."
-    session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else empty)
-
-
-def _drain_spool(session: Session) -> Sequence[str]:
-    """Move the letters of the spool into the store; returns remarks about the files that stay."""
-    total = Drained()
-    directory = session.queue.spool.directory.absolute()
-    _files_in(directory)  # a drain takes an unreadable directory for an empty one
-    place = {"directory": str(directory)}
-    # An empty spool needs no store.
-    act = NotedAct(lambda: session.store, who=operator(), act="drain", detail=place)
-    try:
-        for step in session.queue.drain_spool():
-            total += step
-            act.reached(total.stored)
-    except StoreError:
-        drained = counted(total.stored, "record")
-        session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
-        raise
-    session.done(f"{counted(total.stored, 'record')} drained from {directory} into the store.")
-    return [*_what_stays(_files_in(directory), session)]
-
-
-def _files_in(directory: Path) -> list[SpoolFile]:
-    with reading(f"The spool {directory}", "dlq_spool_dir"):
-        return list(look(directory))
-
-
-def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
-    """A remark for each state of the files that a drain has left."""
-    again = session.command("recover", "FILE")
-    steps = {
-        FileState.IN_USE: "Left to the workers that use them: {}",
-        FileState.WAITING: "Could not be read or removed, and left: {}; see the log above.",
-        FileState.NEWER: "Written by a newer release, and left: {}; "
-        "run: pip install --upgrade celery-dlq",
-        FileState.TORN: "Incomplete lines, set aside: {}; read them and keep a copy elsewhere.",
-        FileState.REFUSED: f"Refused by the store, set aside: {{}}; fix the cause, then run: {again}",
-    }
-    for state, remark in steps.items():
-        # A live worker has a file open before it writes its first letter.
-        kept = [file for file in files if file.state is not FileState.IN_USE or file.records]
-        names = [file.name for file in kept if file.state is state]
+        row for row in _rows(session)
+        if row["state"] != "in use" or (row["kind"] == "spool" and row["holds"])
+    ]  # fmt: skip
+    for state, remark in _REMARKS.items():
+        names = [row["name"] for row in rows if row["state"] == state]
         if names:
-            yield remark.format(_shortened("file", names))
+            again = session.command("recover", "FILE")
+            yield remark.format(_shortened("file", names), again=again)
 
 
 def _store_file(session: Session, file: IO[str]) -> None:
     stored, refused, unreadable, letters = 0, list[str](), list[str](), dict[str, None]()
-    try:
-        named = {"file": getattr(file, "name", "<stdin>")}
-        store = session.store
-        act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
-        for batch in _batches(_records_in(file, unreadable)):
-            places = session.queue.store_records(batch)
-            refused += [batch[place].task_id for place in places]
-            stored += len(batch) - len(places)
-            act.reached(stored)
-            kept = [one for place, one in enumerate(batch) if place not in places]
-            letters |= dict.fromkeys(one.task_id for one in kept if isinstance(one, DeadLetter))
-        again = list(_delivered_again(store, letters))
-    except StoreError:
-        session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
-        raise
+    named, store = {"file": getattr(file, "name", "<stdin>")}, session.store
+    act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
+    for batch in _batches(_records_in(file, unreadable)):
+        places = session.queue.store_records(batch)
+        refused += [batch[place].task_id for place in places]
+        stored += len(batch) - len(places)
+        act.reached(stored)
+        kept = [one for place, one in enumerate(batch) if place not in places]
+        letters |= dict.fromkeys(one.task_id for one in kept if isinstance(one, DeadLetter))
+    again = list(_delivered_again(store, letters))
     session.done(f"{counted(stored, 'record')} stored.")
     if unreadable:
         session.say(f"Cut off, or written by a newer release: {_shortened('line', unreadable)}")
@@ -195,59 +205,3 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 def _shortened(one: str, names: list[str]) -> str:
     return f"{one if len(names) == 1 else one + 's'} {some(names)}"
-
-
-def _recover_messages(session: Session) -> Sequence[str]:
-    """Make letters of the messages that killed workers were running; returns remarks about the rest."""
-    total = Recovered()
-    _recorded_in(session)
-    place = {"directory": str(session.queue.recorder_dir)}
-    # Without messages to recover, no store is needed.
-    act = NotedAct(lambda: session.store, who=operator(), act="recover", detail=place)
-    try:
-        for step in session.queue.recover():
-            total += step
-            act.reached(total.letters)
-    except StoreError:
-        made = counted(total.letters, "letter")
-        session.say(f"{made} made before the store failed; the other messages stay in their files.")
-        raise
-    ended = f"; {counted(total.ended, 'message')} had ended after all" if total.ended else ""
-    session.done(f"{counted(total.letters, 'letter')} made, reason lost{ended}.")
-    return [*_what_waits(session, total)]
-
-
-def _recorded_in(session: Session) -> list[Left]:
-    place = session.queue.recorder_dir
-    with reading(f"The flight recorder's directory {place}", "dlq_recorder_dir"):
-        return list(session.queue.recorded())
-
-
-def _what_waits(session: Session, total: Recovered) -> Iterator[str]:
-    """A remark for each kind of messages that a recovery has left."""
-    if total.waiting:
-        wait_s = session.queue.hold.given_back_after_s
-        yield (
-            f"{counted(total.waiting, 'message')} may still come again from the broker, up to {wait_s:g} s "
-            "after they began; run this again later, or leave them to a worker."
-        )
-    if total.failed:
-        yield f"Could not be read or written, and left: {_names_of(total.failed)}; see the log above."
-    kept = {
-        state: [one.path for one in _recorded_in(session) if one.state is state]
-        for state in LeftState
-    }
-    if kept[LeftState.NEWER]:
-        yield (
-            f"Written by a newer release, and left: {_names_of(kept[LeftState.NEWER])}; "
-            "run: pip install --upgrade celery-dlq"
-        )
-    if kept[LeftState.DAMAGED]:
-        yield (
-            f"Damaged, and kept: {_names_of(kept[LeftState.DAMAGED])}; what could be read was recovered. "
-            "Keep a copy elsewhere, and remove them."
-        )
-
-
-def _names_of(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)

@@ -12,7 +12,7 @@ from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq.api import groups
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.cli import completion, dlq, selection
+from celery_dlq.cli import dlq, selection
 from celery_dlq.cli.doctor import broker
 from celery_dlq.cli.letters import inspect
 from celery_dlq.cli.screens import progress, render
@@ -82,7 +82,7 @@ def still_clock(monkeypatch):
 
 #: Seconds after which a command answers with what it has, or gives up. A busy machine may need more.
 PATIENCE = [
-    (completion, "_PATIENCE_S"), (functions, "TIMEOUT_S"), (groups, "_MOVE_FOR_S"), (inspect, "_PATIENCE_S"),
+    (functions, "TIMEOUT_S"), (groups, "_MOVE_FOR_S"), (inspect, "_PATIENCE_S"),
     (inspect, "_CLOSED_PATIENCE_S"), (pages, "QUICK_S"),
 ]  # fmt: skip
 

@@ -176,8 +176,7 @@ def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
     result = run("recover")
     assert result.exit_code == 3
-    remark, error = result.stderr.splitlines()
-    assert remark == "0 records drained before the store failed; the rest stays in the spool."
+    [error] = result.stderr.splitlines()
     assert error.startswith("Error: ")
     assert (directory / "1.jsonl").read_bytes() == LINE
 
@@ -273,7 +272,7 @@ def test_without_a_store_nothing_is_imported(run, app, tmp_path):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
     result = run("recover", path)
     assert result.exit_code == 3
-    assert "run it again" in result.stderr
+    assert result.stderr.startswith("Error: ")
 
 
 def test_a_missing_file_is_a_usage_error(run):
