@@ -134,7 +134,7 @@ def _noted(session: Session, act: str, place: Path) -> NotedAct:
 
 def _what_stays(session: Session) -> Iterator[str]:
     """A remark for each state of the files that stay."""
-    # A live worker has a file open before it writes its first letter, and copies of the messages that it runs.
+    # A live worker has a file open before it writes its first letter, and copies of what it runs.
     rows = [
         row for row in _rows(session)
         if row["state"] != "in use" or (row["kind"] == "spool" and row["holds"])

@@ -16,6 +16,7 @@ from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.archive.rewrite import Holders
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, NamingGroup, leave, reading
 from celery_dlq.cli.options import (
+    MAIN_FILTERS,
     TAKEABLE,
     Chosen,
     filters,
@@ -79,7 +80,7 @@ def _wait(seconds: float) -> bool:
 
 
 @click.command("delete", cls=HeadedCommand)
-@filters(states=(*_CLOSED, *TAKEABLE), default="closed letters")
+@filters(only=MAIN_FILTERS, states=(*_CLOSED, *TAKEABLE), default="closed letters")
 @click.option(
     "--open", "is_open", is_flag=True,
     help="Delete open letters instead of closed ones; their messages are lost. Needs --why.",
