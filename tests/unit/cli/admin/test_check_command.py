@@ -37,7 +37,7 @@ def checked(run, *args) -> tuple[int, str]:
             "DLQ CRITICAL - the oldest has waited 50m (critical) | age=3000s;;2400;0",
         ),
         (
-            ["--max-age", "1s", "--queue", "none"],
+            ["--max-age", "1s", "--release", "none"],
             0,
             "DLQ OK - none waiting | age=0s;;1;0",
         ),
@@ -105,9 +105,9 @@ def test_a_workers_clock_ahead_gives_no_negative_age(run, store):
         (["--max-rate", "fast"], "is not a rate"),
         (["--no-such-option"], "--no-such-option"),
         (["--warn-depth", 5, "--max-depth", 3], "--warn-depth is above --max-depth"),
-        (["--max-depth", 3, "--queue", " "], "'--queue': it is empty"),
+        (["--max-depth", 3, "--release", " "], "'--release': it is empty"),
         (["--max-depth", 3, "--since", "1h", "--until", "2h"], "is not before"),
-        (["--max-rate", "1/m", "--queue", "mail"], "Arrivals are not kept by queue"),
+        (["--max-rate", "1/m", "--release", "1"], "Arrivals are not kept by release"),
         (["--max-depth", 3, "--state", "gone"], "gone"),
     ],
 )
