@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, case, func, select, union_all
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError
-from celery_dlq.model.group import hour_of
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Number, TypeCount
 from celery_dlq.store.database import tables
