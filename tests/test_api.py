@@ -25,7 +25,7 @@ from celery_dlq.cli import dlq, exits
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.store.database import tables
-from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.options import TaskOptions
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("api.txt")
@@ -36,7 +36,7 @@ def names() -> Iterator[str]:
         yield from _of_module(module)
     yield from (f"setting dlq_{item.name}" for item in fields(Settings))
     yield from (f"variable {name}" for name in (STORE_URL_VARIABLE,))
-    options = (name for name in DLQTask.__annotations__ if not name.startswith("_"))
+    options = (name for name in TaskOptions.__annotations__ if not name.startswith("_"))
     yield from (f"task option {name}" for name in options if name != "wire")
     yield from _of_commands(dlq, "dlq")
     yield from (f"status {value}" for name, value in vars(exits).items() if name.isupper())

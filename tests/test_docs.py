@@ -46,7 +46,7 @@ from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, Roun
 from celery_dlq.view import records
 from celery_dlq.view.brief_text import brief_record
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
-from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.options import TaskOptions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -58,7 +58,7 @@ PAGES = sorted(
 )
 
 #: Options of a task that look like settings.
-TASK_OPTIONS = {name for name in vars(DLQTask) if name.startswith("dlq_")}
+TASK_OPTIONS = {name for name in vars(TaskOptions) if name.startswith("dlq_")}
 #: Fixtures of the pytest plugin.
 FIXTURES = {name for name in vars(pytest_celery_dlq) if name.startswith("dlq_")}
 
@@ -158,7 +158,9 @@ class TestSettings:
     def test_every_task_option_is_documented(self) -> None:
         text = read(REFERENCE / "task_options.md")
         own = {
-            name for name in DLQTask.__annotations__ if re.match("dlq_|retry_|auto|dont|max_", name)
+            name
+            for name in TaskOptions.__annotations__
+            if re.match("dlq_|retry_|auto|dont|max_", name)
         }
         assert {name for name in own if f"`{name}`" not in text} == set()
 

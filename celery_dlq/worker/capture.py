@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +25,12 @@ from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
 from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.batches import take_over
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged
 from celery_dlq.worker.celery_quirks.visibility import kind_of
 from celery_dlq.worker.reception import Reception
+from celery_dlq.worker.request.classes import bound
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk
 from celery_dlq.worker.writing.saver_process import SaverProcess
@@ -154,6 +157,14 @@ class Capture:
             self.desk, self.app.settings.max_deliveries,
             isolation=self.isolation, takes_back=self.app.hold.takes_back,
         )  # fmt: skip
+
+    @contextmanager
+    def strategy_of(self, task: Any, consumer: Any) -> Iterator[None]:
+        """Within this block, Celery makes the strategy of ``task`` for ``consumer``: its requests are
+        captured here."""
+        take_over(task, consumer)
+        with bound(task, self):
+            yield
 
     def write(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
@@ -31,10 +31,7 @@ from celery_dlq.worker.message import Contents, envelope, letter_id, read_conten
 from celery_dlq.worker.request.handover import RULE, end_unrun
 from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.request.malformed import malformation, refusal
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.capture import Capture
-
+from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -54,7 +51,7 @@ class _Defect:
 class Foreign:
     """Writes the letters of such messages before their consumer handles them."""
 
-    def __init__(self, consumer: Any, capture: Capture) -> None:
+    def __init__(self, consumer: Any, capture: Captures) -> None:
         self._consumer, self._capture = consumer, capture
 
     def join(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -12,13 +11,11 @@ from celery import Task
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 
-from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
+from celery_dlq.classify import Decision
 from celery_dlq.errors import AsyncTaskError, SettingsError, page
-from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.headers import REDRIVE_HEADER, redrive_headers
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.retry import RetryBudget
-from celery_dlq.settings import Settings, check_option
+from celery_dlq.settings import check_option
 from celery_dlq.worker.admission.circuit_options import check_key
 from celery_dlq.worker.body.answer import answer, finish, own_rules
 from celery_dlq.worker.body.ending import (
@@ -51,7 +48,7 @@ from celery_dlq.worker.body.retrying import (
 from celery_dlq.worker.body.run import Run, as_run_context
 from celery_dlq.worker.body.trace import mark_redriven
 from celery_dlq.worker.celery_quirks.brokers import sendable
-from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.options import FromSettings, TaskOptions
 
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
@@ -61,23 +58,7 @@ _CHECKED_OPTIONS = (
 )  # fmt: skip
 
 
-class _FromSettings:
-    """A task option whose default is a setting. Not a data descriptor: a class or instance
-    attribute, an option of ``@app.task``, or ``task_annotations`` wins, as with Celery's own."""
-
-    def __init__(self, read: Callable[[Settings], Any]) -> None:
-        self._read = read
-
-    def __get__(self, task: object, owner: type[DLQTask]) -> Any:
-        return self._read(owner._dlq_wiring.task_settings if owner._dlq_wiring else Settings())
-
-
-def _from(read: Callable[[Settings], Any]) -> Any:
-    # Of any type, so that a class that overrides an option is checked against the type of its values.
-    return _FromSettings(read)
-
-
-class DLQTask(Task):  # type: ignore[misc]
+class DLQTask(TaskOptions):
     """Base class of tasks whose failures are classified, retried with full jitter, and
     dead-lettered when they are terminal or exhausted.
 
@@ -87,63 +68,16 @@ class DLQTask(Task):  # type: ignore[misc]
     schedule; an explicit ``self.retry()`` is respected.
     """
 
-    #: Puts an app's parts together; set by :mod:`celery_dlq.api.queue`, which this room may not import.
-    wire: ClassVar[Callable[[Any], Wiring]]
-    #: The wiring of the app that the task is bound to.
-    _dlq_wiring: ClassVar[Wiring | None] = None
-
     Request = "celery_dlq.worker.request.request:DLQRequest"
-
-    max_retries: int | None = _from(lambda settings: settings.max_attempts - 1)
-    retry_backoff: float = _from(lambda settings: settings.retry_base)
-    retry_backoff_max: float = _from(lambda settings: settings.retry_cap)
-    retry_jitter: bool = True
-    retry_kwargs: Mapping[str, Any] = {}
-    autoretry_for: Sequence[type[BaseException]] = ()
-    dont_autoretry_for: Sequence[type[BaseException]] = ()
-
-    #: Seconds after the first failure in which attempts may start.
-    dlq_retry_window: float = _from(lambda settings: settings.retry_window)
-    #: Exceptions that are terminal, or transient, for this task; asked before the app's rules.
-    dlq_terminal: Sequence[ExceptionSpec] = ()
-    dlq_transient: Sequence[ExceptionSpec] = ()
-    #: Retries for each first run, 0.0 to 1.0; None for no limit.
-    dlq_retry_budget: float | None = _from(lambda settings: settings.retry_budget)
-    #: Retries within ten seconds that a process may make in any case.
-    dlq_retry_budget_floor: int = _from(lambda settings: settings.retry_budget_floor)
-    #: Transient failures after which its messages are parked instead of run; 0 for never.
-    dlq_breaker_failures: int = _from(lambda settings: settings.breaker_failures)
-    #: Failed runs without a success between them after which a worker holds its messages; 0 for never.
-    dlq_breaker_streak: int = _from(lambda settings: settings.breaker_streak)
-    #: Seconds within which these failures count.
-    dlq_breaker_window: float = _from(lambda settings: settings.breaker_window)
-    #: Seconds after which one message is tried.
-    dlq_breaker_recovery: float = _from(lambda settings: settings.breaker_recovery)
-    #: The key of a message's circuit, such as a customer: a format over the arguments, or a function that is
-    #: called with them. None for one circuit for all messages.
-    dlq_breaker_key: str | Callable[..., Any] | None = None
-    #: Whether the flight recorder keeps its messages while they run.
-    dlq_recorder: bool = _from(lambda settings: settings.recorder)
-    #: Whether it may run twice without harm, so that a bulk redrive may send back letters of messages that
-    #: were running when their worker was killed.
-    dlq_idempotent: bool = False
-    #: Rules of this task, asked before the app's.
-    dlq_rules: Sequence[Rule] = ()
-    #: Labels kept with this task's letters.
-    dlq_tags: Sequence[str] = ()
 
     #: Celery's tracer of this task, once a worker has made it.
     _trace: Tracer | None = None
-    #: The retries that it may still make in this process, once a worker runs it; None for no limit.
-    _budget: RetryBudget | None = None
     #: Whether no class between this one and Task overrides ``__call__``.
     _runs_directly: ClassVar[bool] = True
     #: Whether the body is a coroutine function.
     _is_async: ClassVar[bool] = False
     #: Whether a class of the user overrides ``apply_async``.
     _sends_itself: ClassVar[bool] = False
-    #: This task's classifier, and the options that the classifier was made of.
-    _classifier_of: tuple[tuple[object, ...], Classifier] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -193,19 +127,15 @@ class DLQTask(Task):  # type: ignore[misc]
 
     def start_strategy(self, app: Any, consumer: Any, **kwargs: Any) -> Any:
         """Called by each consumer of a worker, once per connection to the broker."""
-        # Producers do not pay for the worker's side.
-        from celery_dlq.worker.batches import take_over
-        from celery_dlq.worker.request.classes import bound
-
-        take_over(self, consumer)
-        with bound(self, consumer):
+        capture = getattr(consumer, "dlq", None) or self._wiring.capture
+        with capture.strategy_of(self, consumer):
             return super().start_strategy(app, consumer, **kwargs)
 
     @classmethod
     def _check_options(cls) -> None:
         for option in _CHECKED_OPTIONS:
             value = inspect.getattr_static(cls, option)
-            if not isinstance(value, _FromSettings):
+            if not isinstance(value, FromSettings):
                 check_option(str(cls.name), option, value)
         check_key(cls)
         try:
@@ -366,26 +296,3 @@ class DLQTask(Task):  # type: ignore[misc]
         # Celery's apply_async() asks for them when it is about to send.
         note_sent(str(self.name))
         return super()._get_exec_options()
-
-    # Other modules of the worker read these underscored names, too: a task's public names are the user's.
-
-    @property
-    def _built_in(self) -> bool:
-        # Celery's own tasks steer by exceptions and retries of their own; they are never judged. Nor is the
-        # one that calls repair handlers, if the app's tasks are based on this class.
-        return not is_of_user(str(self.name))
-
-    _makes_letters = property(lambda self: not self._built_in)
-
-    @property
-    def _wiring(self) -> Wiring:
-        wiring = self._dlq_wiring
-        assert wiring is not None, "bound tasks are wired"  # noqa: S101 - an invariant of bind()
-        return wiring
-
-    def _declares(self, option: str) -> bool:
-        """Whether the user set ``option``, on the instance or on a class of theirs."""
-        if option in vars(self):
-            return True
-        mro = type(self).__mro__
-        return any(option in vars(base) for base in mro[: mro.index(DLQTask)])

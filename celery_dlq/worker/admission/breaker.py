@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -31,10 +31,8 @@ from celery_dlq.worker.message import came_back, name_of
 from celery_dlq.worker.request.closing import Probe
 from celery_dlq.worker.request.letters import letter_of_open_circuit
 from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.wiring import Captures
 from celery_dlq.worker.writing.desk import Desk
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.capture import Capture
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -53,13 +51,13 @@ class Breaker(Guard):
 
     def __init__(
         self,
-        wiring: Capture,
+        capture: Captures,
         desk: Desk,
         board: CircuitBoard,
         *,
         draw: Uniform = uniform,
     ) -> None:
-        self._wiring, self._desk, self._board = wiring, desk, board
+        self._capture, self._desk, self._board = capture, desk, board
         self._draw = draw
         self._onward: Onward
         self._consumer: Any = None
@@ -157,7 +155,7 @@ class Breaker(Guard):
 
     def _take_back(self, request: Any) -> None:
         name = name_of(request)
-        beginning = f"{self._wiring.app.hold.place}.{name.text}"
+        beginning = f"{self._capture.app.hold.place}.{name.text}"
         self._desk.ask(
             lambda store: store.parked.take_back(beginning, exact=name.exact),
             partial(self._taken_back, request, self._connection),
@@ -295,9 +293,9 @@ class Breaker(Guard):
 
     def _park(self, request: Any, known: Known) -> None:
         due_at = datetime.now(timezone.utc) + timedelta(seconds=self._wait_s(request, known))
-        letter = letter_of_open_circuit(request, known.circuit, due_at, self._wiring.app)
+        letter = letter_of_open_circuit(request, known.circuit, due_at, self._capture.app)
         then = partial(self._parked, request, letter, known.circuit.name, self._connection)
-        self._wiring.write(letter, then, urgent=True)
+        self._capture.write(letter, then, urgent=True)
 
     def _parked(self, request: Any, letter: DeadLetter, circuit: str, connection: int) -> None:
         if connection != self._connection:

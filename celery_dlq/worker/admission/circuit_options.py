@@ -9,7 +9,7 @@ import logging
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.utils.log import get_logger
 
@@ -18,9 +18,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.redact import hide_known, safe_message, safe_text
 from celery_dlq.retry import BreakerLimits
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.options import TaskOptions
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -45,7 +43,7 @@ def limits_of(task: Any, option: str) -> BreakerLimits | None:
     return BreakerLimits(failures, task.dlq_breaker_window, task.dlq_breaker_recovery)
 
 
-def check_key(task: DLQTask | type[DLQTask]) -> None:
+def check_key(task: TaskOptions | type[TaskOptions]) -> None:
     """Check the option ``dlq_breaker_key`` of ``task``.
 
     :raises SettingsError: it is neither a format nor callable.
@@ -63,7 +61,7 @@ def check_key(task: DLQTask | type[DLQTask]) -> None:
         raise SettingsError(f"Task {task.name}: {_OPTION} = {given!r}: {error}.") from None
 
 
-def key_of(task: DLQTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """The key of a message with these arguments: empty if the task has one circuit for all; None if this
     message belongs to no circuit, because the option says so or fails."""
     given = _given(task)
@@ -100,7 +98,7 @@ def _answer(
         return None, error
 
 
-def _formatted(task: DLQTask, form: str, /, *args: Any, **kwargs: Any) -> str:
+def _formatted(task: TaskOptions, form: str, /, *args: Any, **kwargs: Any) -> str:
     bound = _signature(task).bind(*args, **kwargs)
     bound.apply_defaults()
     return form.format(*bound.args, **{**bound.arguments, **kwargs})

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
@@ -34,10 +33,7 @@ from celery_dlq.worker.body.retrying import (
 from celery_dlq.worker.body.trace import mark_end
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import aborted, is_shutdown, read_attempts, type_name
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
-
+from celery_dlq.worker.options import TaskOptions
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -50,7 +46,7 @@ _RULE_OPTIONS = (
 )  # fmt: skip
 
 
-def answer(task: DLQTask, exc: BaseException, request: Context) -> BaseException | None:
+def answer(task: TaskOptions, exc: BaseException, request: Context) -> BaseException | None:
     """Retry the run that ``exc`` ended, or let its message die.
 
     :return: the exception that goes to Celery in place of ``exc``; None for ``exc`` itself.
@@ -88,7 +84,7 @@ def finish(request: Context) -> None:
     run.ending = FINISHED
 
 
-def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried | None:
+def _outcome(task: TaskOptions, exc: BaseException, request: Context) -> Died | Retried | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     sent = successor_of(request)
     if is_a(exc, Retry):
@@ -109,7 +105,7 @@ def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retr
     return replace(outcome, instead=outcome.instead or aborted(exc))
 
 
-def _judged(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried:
+def _judged(task: TaskOptions, exc: BaseException, request: Context) -> Died | Retried:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
         logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
@@ -133,7 +129,7 @@ def _aborted(exc: BaseException, why: str = "") -> Died:
 
 
 def _send_retry(
-    task: DLQTask, exc: BaseException, request: Context, again: Again
+    task: TaskOptions, exc: BaseException, request: Context, again: Again
 ) -> Died | Retried:
     decision = again.decision
     request._dlq_judged = again
@@ -157,7 +153,7 @@ def _send_retry(
     return Retried(decision.rule, instead=sent)
 
 
-def _retry_eagerly(task: DLQTask, exc: BaseException, request: Context) -> Retry | None:
+def _retry_eagerly(task: TaskOptions, exc: BaseException, request: Context) -> Retry | None:
     """The retry of an eager call. It behaves as on the plain base class, where only autoretry_for retries."""
     if (
         task._built_in
@@ -183,7 +179,7 @@ class Again(Judged):
 
 
 def next_step(
-    task: DLQTask, exc: BaseException, request: Context, decision: Decision
+    task: TaskOptions, exc: BaseException, request: Context, decision: Decision
 ) -> Again | Died:
     """What follows the run of ``request`` that ended in ``exc``."""
     if decision.verdict is Verdict.TERMINAL:
@@ -201,7 +197,7 @@ def next_step(
 
 
 def _wait_after(
-    task: DLQTask, request: Context, decision: Decision, free: int, *, outage: bool
+    task: TaskOptions, request: Context, decision: Decision, free: int, *, outage: bool
 ) -> Wait | Exhausted:
     earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
     policy = policy_for(task, decision)
@@ -217,7 +213,7 @@ def _wait_after(
     )
 
 
-def decide(task: DLQTask, exc: BaseException) -> Decision:
+def decide(task: TaskOptions, exc: BaseException) -> Decision:
     """The verdict on ``exc`` of the task's own ``classify()``; if that gives none, the verdict of the task's
     rules, the app's and the built-in ones."""
     own = _own_judgement(task, exc)
@@ -226,7 +222,7 @@ def decide(task: DLQTask, exc: BaseException) -> Decision:
     return classifier_of(task).decide(exc)
 
 
-def _own_judgement(task: DLQTask, exc: BaseException) -> Decision | None:
+def _own_judgement(task: TaskOptions, exc: BaseException) -> Decision | None:
     """The verdict of the task's ``classify()``; None if it leaves that to the rules, or fails."""
     try:
         own = task.classify(exc)
@@ -241,7 +237,7 @@ def _own_judgement(task: DLQTask, exc: BaseException) -> Decision | None:
         return None
 
 
-def classifier_of(task: DLQTask) -> Classifier:
+def classifier_of(task: TaskOptions) -> Classifier:
     """The rules of ``task``, then those of its app."""
     apps = task._wiring.classifier
     options = apps, *(getattr(task, name) for name in _RULE_OPTIONS)
@@ -252,7 +248,7 @@ def classifier_of(task: DLQTask) -> Classifier:
     return task._classifier_of[1]
 
 
-def own_rules(task: DLQTask | type[DLQTask]) -> tuple[Rule, ...]:
+def own_rules(task: TaskOptions | type[TaskOptions]) -> tuple[Rule, ...]:
     """The rules that the options of ``task`` make, in the order in which they are asked.
 
     :raises SettingsError: one of the options holds something that is not an exception, or not a rule.

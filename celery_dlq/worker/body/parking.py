@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.exceptions import Retry
 from celery.utils.log import get_logger
@@ -31,9 +31,7 @@ from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text
 from celery_dlq.worker.grouping import grounds_of
 from celery_dlq.worker.message import queue_name, sent_properties
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.options import TaskOptions
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -44,7 +42,7 @@ def new_parking(place: str, message: str = "") -> str:
     return f"{place}.{message}{uuid.uuid4().hex[: 32 - len(message)]}"
 
 
-def long_wait(task: DLQTask, eta: Any, countdown: Any) -> LongWait | None:
+def long_wait(task: TaskOptions, eta: Any, countdown: Any) -> LongWait | None:
     """The wait of a retry, if it is too long for the broker."""
     hold, delay_s = task._wiring.hold, _seconds_until(task.app, eta, countdown)
     if delay_s is None or delay_s <= hold.at_most_s:
@@ -63,7 +61,7 @@ def _seconds_until(app: Any, eta: Any, countdown: Any) -> float | None:
 class LongWait:
     """A wait in the store. Celery's ``retry()`` is to be called with :attr:`options` and no wait."""
 
-    def __init__(self, task: DLQTask, hold: Hold, when: Any, delay_s: float) -> None:
+    def __init__(self, task: TaskOptions, hold: Hold, when: Any, delay_s: float) -> None:
         self._task, self._hold, self._when, self._delay_s = task, hold, when, delay_s
         self._catcher = _Catcher(task.app)
         #: The options of ``retry()`` with which Celery hands over the message instead of sending it.

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import signals
 from celery.app.task import Context
@@ -37,10 +37,7 @@ from celery_dlq.redact import safe_message
 from celery_dlq.retry import RetryBudget, RetryPolicy
 from celery_dlq.worker.body.ending import Died, Tracer, attempt_of, here, last
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
-
+from celery_dlq.worker.options import TaskOptions
 
 #: The verdict on an attempt that ended in an explicit ``retry()``.
 ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
@@ -64,7 +61,7 @@ def successor_of(request: Context) -> Ignore | Retry | None:
     return sent if isinstance(sent, (Ignore, Retry)) else None
 
 
-def policy_of(task: DLQTask) -> RetryPolicy:
+def policy_of(task: TaskOptions) -> RetryPolicy:
     """The schedule that the options of ``task`` ask for."""
     given = task.retry_kwargs.get("max_retries")
     max_retries = task.max_retries if given is None else given
@@ -81,7 +78,7 @@ def policy_of(task: DLQTask) -> RetryPolicy:
     )
 
 
-def policy_for(task: DLQTask, decision: Decision) -> RetryPolicy:
+def policy_for(task: TaskOptions, decision: Decision) -> RetryPolicy:
     """The schedule after ``decision``, whose rule may have attempts and waits of its own."""
     policy, own = policy_of(task), decision.schedule
     if own is None:
@@ -98,7 +95,7 @@ def free_before(request: Context) -> int:
     return min(free_runs(request.headers), int(request.retries))
 
 
-def fixed_delay(task: DLQTask) -> float | None:
+def fixed_delay(task: TaskOptions) -> float | None:
     """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
     backoff."""
     countdown: float | None = task.retry_kwargs.get("countdown")
@@ -152,7 +149,7 @@ def group_of(request: Context) -> dict[str, str]:
     return {GROUP_PROPERTY: group} if isinstance(group, str) else {}
 
 
-def is_outage(task: DLQTask, request: Context) -> bool:
+def is_outage(task: TaskOptions, request: Context) -> bool:
     """Whether the circuit of ``request`` is open, or would open with this transient failure."""
     if not task.dlq_breaker_failures:
         return False
@@ -161,7 +158,7 @@ def is_outage(task: DLQTask, request: Context) -> bool:
 
 
 def limit_of_own_retry(
-    task: DLQTask, request: Context, exc: Any, max_retries: int | None
+    task: TaskOptions, request: Context, exc: Any, max_retries: int | None
 ) -> tuple[int | None, int]:
     """The ``max_retries`` for a ``retry()`` that a body calls, and the number of runs so far that used up no
     attempt. Celery counts every run, so this number is added to the limit. A task that may run only once
@@ -230,7 +227,7 @@ def _noted(request: Context) -> Refused | None:
     return noted if isinstance(noted, Refused) else None
 
 
-def budget_of(task: DLQTask) -> RetryBudget | None:
+def budget_of(task: TaskOptions) -> RetryBudget | None:
     """The budget that the options of ``task`` ask for, with nothing spent; None for no limit."""
     if task.dlq_retry_budget is None or task._built_in:
         return None
@@ -250,7 +247,9 @@ def counted(tracer: Tracer, budget: RetryBudget | None) -> Tracer:
     return trace
 
 
-def spend_on_own_retry(task: DLQTask, request: Context, exc: Any, max_retries: int | None) -> None:
+def spend_on_own_retry(
+    task: TaskOptions, request: Context, exc: Any, max_retries: int | None
+) -> None:
     """Spend the budget on a ``retry()`` that a body calls for an error. A call without an error does not
     count as a retry: the body only checks later whether something has arrived.
 

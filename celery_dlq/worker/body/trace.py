@@ -21,11 +21,10 @@ from celery_dlq.model.states import Verdict
 from celery_dlq.worker.body.ending import Died, Ending, Retried
 from celery_dlq.worker.body.retrying import successor_of
 from celery_dlq.worker.body.run import Run
+from celery_dlq.worker.options import TaskOptions
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-
-    from celery_dlq.worker.task import DLQTask
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -51,7 +50,7 @@ def _guarded(mark: Callable[P, None]) -> Callable[P, None]:
 
 
 @_guarded
-def mark_redriven(task: DLQTask, request: Context) -> None:
+def mark_redriven(task: TaskOptions, request: Context) -> None:
     """Name the letter, the group and the redrive of a redriven message before its body runs."""
     span, scope = _span(), _scope()
     if span is None and scope is None:
@@ -65,7 +64,7 @@ def mark_redriven(task: DLQTask, request: Context) -> None:
 
 
 @_guarded
-def mark_end(task: DLQTask, request: Context, outcome: Died | Retried, ending: Ending) -> None:
+def mark_end(task: TaskOptions, request: Context, outcome: Died | Retried, ending: Ending) -> None:
     """Note that a retry was sent, or that the message dies."""
     span, scope = _span(), _scope()
     if span is None and scope is None:
@@ -104,7 +103,7 @@ def _scope() -> Any:
     return sentry.get_isolation_scope()
 
 
-def _group_of(task: DLQTask, request: Context, failure: Failure) -> str:
+def _group_of(task: TaskOptions, request: Context, failure: Failure) -> str:
     args, kwargs = request.args or (), request.kwargs or {}
     return task._wiring.grouping.fingerprint_of(str(task.name), failure, args, kwargs)
 

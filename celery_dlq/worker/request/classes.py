@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
@@ -16,9 +16,7 @@ from celery_dlq.process import pid_of_run
 from celery_dlq.recorder import Entry, FlightRecorder
 from celery_dlq.worker.request.closing import Closing
 from celery_dlq.worker.request.request import DLQRequest
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.capture import Capture
+from celery_dlq.worker.wiring import Captures
 
 
 class RecordedRequest(Request):  # type: ignore[misc]
@@ -119,11 +117,10 @@ _BINDING = threading.RLock()
 
 
 @contextlib.contextmanager
-def bound(task: Any, consumer: Any) -> Iterator[None]:
-    """Within this block, while a strategy of ``task`` is made for ``consumer``, bind the requests of ``task``
-    to that consumer, which captures them. A user's Request class stays as it is if :func:`capturing` returns
+def bound(task: Any, capture: Captures) -> Iterator[None]:
+    """Within this block, while a strategy of ``task`` is made for a consumer, bind the requests of ``task``
+    to the ``capture`` of that consumer. A user's Request class stays as it is if :func:`capturing` returns
     None."""
-    capture: Capture = getattr(consumer, "dlq", None) or task._dlq_wiring.capture
     base = capturing(task)
     if base is None:
         yield
@@ -138,7 +135,7 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
             vars(task).update(before)
 
 
-def _class_for(task: Any, base: type[DLQRequest], capture: Capture) -> type[DLQRequest]:
+def _class_for(task: Any, base: type[DLQRequest], capture: Captures) -> type[DLQRequest]:
     own: dict[str, Any] = {"_dlq_capture": capture}
     is_kept = task.acks_late and not capture.app.hold.forgets  # by the broker
     if is_kept or not task.dlq_recorder or not task._makes_letters:

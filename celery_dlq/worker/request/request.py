@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import (
@@ -59,9 +59,7 @@ from celery_dlq.worker.request.letters import (
     letter_of_unsent_retry,
 )
 from celery_dlq.worker.request.malformed import check_request, is_plain
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.capture import Capture
+from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -76,7 +74,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     #: Set while it runs as the probe of an open circuit.
     dlq_probe: Probe | None = None
     #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
-    _dlq_capture: ClassVar[Capture | None] = None
+    _dlq_capture: ClassVar[Captures | None] = None
     #: Whether its end was reported to the breaker.
     _dlq_reported = False
     #: Counts its delivery, if the broker has delivered its message before.
@@ -133,7 +131,7 @@ class DLQRequest(Request):  # type: ignore[misc]
                 tell_redriven(self)
 
     @property
-    def dlq(self) -> Capture:
+    def dlq(self) -> Captures:
         """The objects that capture the end of this request."""
         return self._dlq_capture or self.task._dlq_wiring.capture
 

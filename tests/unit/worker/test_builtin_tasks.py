@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from types import SimpleNamespace
 
 import pytest
 from celery import Celery, Task
@@ -179,6 +178,6 @@ def test_its_message_is_recorded_while_it_runs(shop):
     capture_carriers(shop.app)
     capture_carriers(shop.app)
     task = shop.app.tasks["celery.starmap"]
-    with bound(task, SimpleNamespace(dlq=shop.dlq.capture)):
+    with bound(task, shop.dlq.capture):
         assert issubclass(task.Request, RecordedRequest)
     assert not isinstance(task._celerys, Carrier)

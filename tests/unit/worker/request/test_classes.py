@@ -52,7 +52,7 @@ def accept(app, capture):
 
     def accept(task="shop.charge", redelivered=False, payload=None, pool=None, pid=4711, **headers):
         registered, done = app.tasks[task], []
-        with bound(registered, SimpleNamespace(dlq=capture)):
+        with bound(registered, capture):
             cls = create_request_cls(
                 registered.Request, registered, SimpleNamespace(apply_async=None), "w@host", None,
                 app=app,
@@ -266,7 +266,7 @@ def test_without_celerys_subclass_a_users_on_success_is_called(app, capture, fil
 
     task = app.tasks["shop.charge"]
     task.Request = Own
-    with bound(task, SimpleNamespace(dlq=capture)):
+    with bound(task, capture):
         made = task.Request
     message = Delivered("shop.charge")
     request = made(message, app=app, task=task, hostname="w@host", body=message.body)
@@ -280,7 +280,7 @@ def test_without_celerys_subclass_a_users_on_success_is_called(app, capture, fil
 def test_the_class_of_a_task_is_as_before_after_its_strategy_was_made(app, capture):
     task = app.tasks["shop.charge"]
     before = task.Request
-    with bound(task, SimpleNamespace(dlq=capture)):
+    with bound(task, capture):
         assert issubclass(task.Request, RecordedRequest)
     assert task.Request == before
 
@@ -301,7 +301,7 @@ def test_a_task_is_not_recorded_if_the_broker_keeps_it_or_it_opts_out(
 def test_a_setting_turns_it_on_or_off_for_all_tasks(setting):
     app = charging_app(dlq_recorder=setting)
     task = app.tasks["shop.charge"]
-    with bound(task, SimpleNamespace(dlq=app.dead_letter_queue.capture)):
+    with bound(task, app.dead_letter_queue.capture):
         assert issubclass(task.Request, RecordedRequest) == setting
 
 
@@ -309,7 +309,7 @@ def test_celerys_own_tasks_are_not_recorded(capture):
     app = Celery("unit", broker="memory://", task_cls=DLQTask, set_as_current=False)
     app.finalize()
     task = app.tasks["celery.backend_cleanup"]
-    with bound(task, SimpleNamespace(dlq=capture)):
+    with bound(task, capture):
         assert not issubclass(task.Request, RecordedRequest)
 
 
