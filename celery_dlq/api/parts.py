@@ -25,7 +25,7 @@ from celery_dlq.redrive.payload import parameters_of
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.database.client import Client
-from celery_dlq.worker.body.answer import own_rules
+from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.grouping import Grouping
 from celery_dlq.worker.task import DLQTask
 

@@ -19,7 +19,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import Redactor
 from celery_dlq.spool import Record
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.worker.body.answer import classifier_of
+from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.testing.messages import Messages
 from celery_dlq.view.text import counted
-from celery_dlq.worker.body.answer import decide
+from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.failure import type_name
 
 #: Seconds between two looks at what has ended.

@@ -27,7 +27,8 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.uuid import uuid
 
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.ending import begin, leave_fork, report_end, send_left
+from celery_dlq.worker.body.ending import begin_run, leave_fork, send_left
+from celery_dlq.worker.body.report import report_end
 from celery_dlq.worker.failure import aborted, is_shutdown
 from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
@@ -161,7 +162,7 @@ def run_batch(
     :param embeds: the callbacks, chain and chord of each message, which its retry keeps.
     :return: the end of each message; None if the body succeeded.
     """
-    begin()
+    begin_run()
     try:
         _run_body(task, messages)
         leave_fork()
@@ -205,7 +206,7 @@ def _end_of(task: Any, exc: BaseException, message: Any, embed: Mapping[str, Any
     the same rules, and with its own attempts, as if it had run alone."""
     request = {**message.request_dict, "hostname": message.hostname, "is_eager": False, **embed}
     context = Context(request, called_directly=False)
-    begin()
+    begin_run()
     task.request_stack.push(context)
     try:
         told = answer(task, exc, context) or exc

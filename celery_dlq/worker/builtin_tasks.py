@@ -18,7 +18,7 @@ from celery.utils.log import get_logger
 from celery_dlq.classify import Decision
 from celery_dlq.model.handling import CARRIERS, is_of_user
 from celery_dlq.model.headers import chord_key
-from celery_dlq.worker.body.answer import decide
+from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.task import DLQTask
 
 logger: logging.Logger = get_logger(__name__)

@@ -82,6 +82,8 @@ class TaskOptions(Task):  # type: ignore[misc]
     _budget: RetryBudget | None = None
     #: This task's classifier, and the options that the classifier was made of.
     _classifier_of: tuple[tuple[object, ...], Classifier] | None = None
+    #: Whether a class of the user overrides ``apply_async``.
+    _sends_itself: ClassVar[bool] = False
 
     # Other modules of the worker read these underscored names, too: a task's public names are the user's.
 

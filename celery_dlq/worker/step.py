@@ -18,7 +18,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.recorder.owner import leave_pools
 from celery_dlq.unpack import bound_decoders
-from celery_dlq.worker.body.ending import last
+from celery_dlq.worker.body.ending import last_run
 from celery_dlq.worker.body.log import RunLogHandler
 from celery_dlq.worker.broker_limits import not_covered
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
@@ -68,7 +68,7 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Before anything is started.
         with ends_in_one_line():
             dlq.check_settings()
-        self._log = RunLogHandler(dlq.settings, dlq.redactor, last)
+        self._log = RunLogHandler(dlq.settings, dlq.redactor, last_run)
 
     def include(self, parent: Any) -> bool:
         """Take the first place among the worker's steps, which stop in the reverse order."""

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar
 
 from celery import Task
 from celery.app.task import Context
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore
 
 from celery_dlq.classify import Decision
 from celery_dlq.errors import AsyncTaskError, SettingsError, page
 from celery_dlq.model.headers import REDRIVE_HEADER, redrive_headers
-from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.model.states import Verdict
 from celery_dlq.settings import check_option
 from celery_dlq.worker.admission.circuit_options import check_key
-from celery_dlq.worker.body.answer import answer, finish, own_rules
-from celery_dlq.worker.body.ending import (
-    Replaced,
-    Tracer,
-    awaits_bodies,
-    here,
-    reporting,
-)
-from celery_dlq.worker.body.parking import long_wait
-from celery_dlq.worker.body.retrying import (
-    ASKED_FOR,
-    Judged,
-    Refused,
-    budget_of,
-    cause_of,
-    counted,
-    group_of,
-    headers_of_retry,
-    judged_for,
-    limit_of_own_retry,
-    must_be_sent,
-    note_refused,
-    note_sent,
-    policy_of,
-    spend_on_own_retry,
-    successor_of,
-    unpublished,
-)
+from celery_dlq.worker.body.again import note_sent, retry, successor_of
+from celery_dlq.worker.body.answer import answer, finish
+from celery_dlq.worker.body.ending import Replaced, current_run
+from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.body.report import Tracer, awaits_bodies, reporting
 from celery_dlq.worker.body.run import Run, as_run_context
+from celery_dlq.worker.body.schedule import budget_of, counted
 from celery_dlq.worker.body.trace import mark_redriven
-from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.options import FromSettings, TaskOptions
 
 #: Options with the name and the allowed values of a setting.
@@ -76,8 +53,6 @@ class DLQTask(TaskOptions):
     _runs_directly: ClassVar[bool] = True
     #: Whether the body is a coroutine function.
     _is_async: ClassVar[bool] = False
-    #: Whether a class of the user overrides ``apply_async``.
-    _sends_itself: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -110,7 +85,7 @@ class DLQTask(TaskOptions):
         bound = super().bind(app)
         if awaits:
             # Such a pool runs the body in another thread than the tracer.
-            cls.request_stack.__ident_func__ = here
+            cls.request_stack.__ident_func__ = current_run
         if cls.reject_on_worker_lost is None:
             # Neither the task nor the app's configuration sets it. It has an effect on acks_late tasks only,
             # and dlq_max_deliveries limits the deliveries, which have no limit in plain Celery.
@@ -212,37 +187,12 @@ class DLQTask(TaskOptions):
         """Celery's ``retry``; without ``eta`` or ``countdown`` the wait comes from the backoff,
         unless the task sets ``default_retry_delay``. A run sends one retry: further calls return it, or raise
         it."""
-        request, waiting, may_follow = self.request, None, False
-        again = successor_of(request)
-        if again is not None:
-            if throw:
-                raise again
-            return again
-        if not request.called_directly and not request.is_eager and not self._built_in:
-            judged = judged_for(request)
-            # Only a retry that ends the run can travel to the worker's parent with its end.
-            ends_the_run = throw or judged is not None
-            if judged is None:
-                may_follow = True
-                max_retries, free = limit_of_own_retry(self, request, exc, max_retries)
-                spend_on_own_retry(self, request, exc, max_retries)
-                judged = Judged(ASKED_FOR, free)
-            if not eta and countdown is None and not self._declares("default_retry_delay"):
-                countdown = policy_of(self).backoff(request.retries + 1)
-            countdown = sendable(self.app, countdown)
-            options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
-            options = {**group_of(request), **options}
-            waiting = long_wait(self, eta, countdown) if ends_the_run else None
-        if waiting is not None:
-            eta, countdown, may_follow = None, 0, False
-            options |= waiting.options
-        again = self._celerys_retry(
-            may_follow, exc, args, kwargs, exc, False, eta, countdown, max_retries, **options
-        )
-        if waiting is not None:
-            waiting.park(again, cause_of(exc))
-        if not request.is_eager:
-            request._dlq_successor = again
+        again: Any = successor_of(self.request)
+        if again is None:
+            celerys = partial(super().retry, args, kwargs)
+            again = retry(self, celerys, exc, eta, countdown, max_retries, options, throw=throw)
+            if not self.request.is_eager:
+                self.request._dlq_successor = again
         if throw:
             raise again
         return again
@@ -267,30 +217,6 @@ class DLQTask(TaskOptions):
         except Ignore:
             self.request._dlq_successor = Replaced(continues=bool(redrive and own))
             raise self.request._dlq_successor from None
-
-    def _celerys_retry(self, may_follow: bool, exc: Any, *args: Any, **options: Any) -> Any:
-        """Celery's ``retry``.
-
-        :param may_follow: whether a task's own ``apply_async()`` may send the retry later, before the body
-            ends: for example, when a transaction is committed.
-        """
-        request, again = self.request, None
-        by_celery = not self._sends_itself or request.called_directly or request.is_eager
-        try:
-            with nullcontext() if by_celery else must_be_sent(str(self.name)):
-                again = super().retry(*args, **options)
-        except (Retry, Ignore):
-            raise
-        except Reject as rejected:
-            why = unpublished(rejected)
-            note_refused(request, Refused(rejected, cause_of(exc), Reason.REJECTED, why))
-            if again is None or not may_follow:
-                raise
-            here().unsent = again
-        except Exception as exhausted:
-            note_refused(request, Refused(exhausted, exhausted, Reason.EXHAUSTED))
-            raise
-        return again
 
     def _get_exec_options(self) -> Any:
         # Celery's apply_async() asks for them when it is about to send.

@@ -60,7 +60,7 @@ def find_task(session: Session, name: str) -> Any | None:
 def schedule_record(session: Session, task: Any) -> dict[str, Any]:
     """The schedule of a task, for programs."""
     from celery_dlq.retry.outlook import exhausts_all, last_starts, outlook
-    from celery_dlq.worker.body.retrying import policy_of
+    from celery_dlq.worker.body.schedule import policy_of
 
     found, held = policy_of(task), session.queue.hold.at_most_s
     ends = last_starts(found)
@@ -106,7 +106,7 @@ def _notes(attempt: dict[str, Any], window: float, held: float) -> Iterator[str]
 
 def _rules(session: Session, task: Any) -> Iterator[dict[str, Any]]:
     """The rules with a schedule of their own, in the order in which they are applied."""
-    from celery_dlq.worker.body.answer import own_rules
+    from celery_dlq.worker.body.judge import own_rules
 
     for rule in (*own_rules(task), *session.queue.classifier.rules):
         own = rule.schedule

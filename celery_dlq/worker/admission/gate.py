@@ -22,7 +22,7 @@ from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_was_inconclusive, probed
 from celery_dlq.worker.admission import Guard, Onward, watch_end
 from celery_dlq.worker.admission.circuit_options import STREAK, limits_of
-from celery_dlq.worker.body.ending import reported
+from celery_dlq.worker.body.report import reported
 from celery_dlq.worker.request.request import DLQRequest
 
 logger: logging.Logger = get_logger(__name__)

@@ -1,56 +1,38 @@
-"""How the run of a body ends, and how the worker's parent learns of it.
+"""How the run of a body ends.
 
-The end is left where the tracer finds it (:func:`here`), by :mod:`celery_dlq.worker.body.answer` or
-when the body returns. When Celery's tracer is done, the end is reported: it travels as one attribute of the
-run's ``ExceptionInfo``, the only object that reaches the parent in every case. Both processes run the same
-release, so the value needs no other form.
+The end is left where the tracer finds it (:func:`current_run`), by :mod:`celery_dlq.worker.body.answer` or
+when the body returns. When Celery's tracer is done, :mod:`celery_dlq.worker.body.report` reports it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import Any
 
-import celery.app.trace
-from billiard.einfo import ExceptionInfo
 from celery.app.task import Context
-from celery.app.trace import TraceInfo, trace_ok_t
-from celery.exceptions import Ignore, Reject, Retry
-from celery.states import FAILURE
+from celery.exceptions import Ignore, Retry
 from celery.utils.log import get_logger
-from celery.utils.serialization import get_pickleable_exception
 
-from celery_dlq.classify import Decision, is_a, subject, tells_its_class
+from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.model.headers import attempt_number, redrive_of
 from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
-from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.recorder import returned
+from celery_dlq.model.states import Reason
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.failure import (
-    aborted,
-    bounded_traceback,
     failure_after,
-    is_shutdown,
     read_attempts,
-    shed_frames,
     traceback_text,
     type_name,
-    unwrap,
 )
 from celery_dlq.worker.grouping import grounds_of
 
 logger: logging.Logger = get_logger(__name__)
-
-#: ``(task id, args, kwargs, request) -> trace_ok_t``
-Tracer = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -76,38 +58,14 @@ UNREPORTED = RunEnd()
 
 
 @dataclass(frozen=True)
-class Died:
-    """The verdict on a run after which its message does not run again."""
-
-    #: The exception that it died of.
-    exc: BaseException
-    decision: Decision
-    reason: Reason
-    #: Added to the decision's evidence.
-    why: str = ""
-    #: Goes to Celery in place of the exception that the body raised.
-    instead: BaseException | None = None
-
-
-@dataclass(frozen=True)
-class Retried:
-    """The verdict on a run whose message is followed by another one."""
-
-    #: The rule that decided.
-    rule: str
-    #: Whether it is for an error. A body may also ask to run again later without one.
-    for_error: bool = True
-    #: Goes to Celery in place of the exception that the body raised.
-    instead: Ignore | Retry | None = None
-
-
-@dataclass(frozen=True)
 class Ending:
     """The end of a run, to be reported."""
 
     end: RunEnd
     #: The exception that the message died of.
     exc: BaseException | None = None
+    #: Goes to Celery in place of the exception that the body raised.
+    instead: BaseException | None = None
 
 
 class Replaced(Ignore):  # type: ignore[misc]
@@ -137,7 +95,7 @@ class Waiting:
     send: Callable[[], object]
 
 
-class Here:
+class RunState:
     """The end of a run, until it is reported."""
 
     #: The value of :data:`_forks` when it began.
@@ -167,24 +125,24 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 # Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
-_here: ContextVar[Here] = ContextVar("celery_dlq.here")
+_here: ContextVar[RunState] = ContextVar("celery_dlq.here")
 
 
-def begin() -> Here:
+def begin_run() -> RunState:
     """Called when a run begins in this context."""
-    _here.set(found := Here())
+    _here.set(found := RunState())
     found.forks = _forks
     return found
 
 
-def last() -> Here | None:
+def last_run() -> RunState | None:
     """The end of the run in this context, or of the last one; None if there was none."""
     return _here.get(None)
 
 
-def here() -> Here:
+def current_run() -> RunState:
     """The end of the run in this context, or of the last one."""
-    return _here.get(None) or begin()
+    return _here.get(None) or begin_run()
 
 
 def leave_fork(exc: BaseException | None = None) -> None:
@@ -195,7 +153,7 @@ def leave_fork(exc: BaseException | None = None) -> None:
     the end of the body here as the task's, acknowledge the message and, on prefork, take the next task from
     the pipe of the pool.
     """
-    if here().forks == _forks:
+    if current_run().forks == _forks:
         return
     code: Any = 1
     try:
@@ -207,34 +165,45 @@ def leave_fork(exc: BaseException | None = None) -> None:
         os._exit(code & 0xFF if isinstance(code, int) else 1)
 
 
-def awaits_bodies() -> bool:
-    """Whether a pool for coroutines has put its own tracer in the place of Celery's, which awaits nothing.
-    celery-aio-pool and celery-pool-asyncio do so. Celery has no such pool (celery/celery#10634, open)."""
-    return bool(celery.app.trace.build_tracer.__module__ != celery.app.trace.__name__)
+def retried(rule: str, *, for_error: bool = True, instead: Ignore | Retry | None = None) -> Ending:
+    """The end of a run whose message is followed by another one.
+
+    :param rule: the rule that decided.
+    :param for_error: whether it is for an error. A body may also ask to run again later without one.
+    :param instead: goes to Celery in place of the exception that the body raised.
+    """
+    return Ending(RunEnd(retried=True, for_error=for_error, rule=rule), instead=instead)
 
 
-def ending_of(outcome: Died | Retried, request: Context) -> Ending:
-    """The end that ``outcome`` gives the run of ``request``, with everything that only this process knows."""
-    if isinstance(outcome, Retried):
-        return Ending(RunEnd(retried=True, for_error=outcome.for_error, rule=outcome.rule))
-    return Ending(RunEnd(failure=_failure(outcome, request)), outcome.exc)
+def died(
+    request: Context,
+    exc: BaseException,
+    decision: Decision,
+    reason: Reason,
+    why: str = "",
+    *,
+    instead: BaseException | None = None,
+) -> Ending:
+    """The end of the run of ``request``, whose message died of ``exc``, with everything that only this
+    process knows.
 
-
-def _failure(died: Died, request: Context) -> Failure:
-    explanation = with_evidence(died.decision.explanation(), died.why)
-    last = attempt_of(request, died.exc, explanation)
-    return failure_after(
+    :param why: added to the decision's evidence.
+    :param instead: goes to Celery in place of the exception that the body raised.
+    """
+    last = attempt_of(request, exc, with_evidence(decision.explanation(), why))
+    failure = failure_after(
         (*read_attempts(request.headers), last),
-        died.reason,
+        reason,
         # Celery has not formatted the traceback yet; it is added when the end is reported.
         traceback="",
-        grounds=grounds_of(died.exc, died.decision),
+        grounds=grounds_of(exc, decision),
         log=_log_of_this_run(),
     )
+    return Ending(RunEnd(failure=failure), exc, instead)
 
 
 def _log_of_this_run() -> str:
-    log = here().log
+    log = current_run().log
     try:
         return "" if log is None else log.text()
     except Exception:
@@ -271,127 +240,12 @@ def with_evidence(explanation: Explanation, more: str) -> Explanation:
     return replace(explanation, evidence=evidence)
 
 
-def reporting(tracer: Tracer) -> Tracer:
-    """``tracer``, Celery's for one task, extended to report the end of the run.
-
-    If Celery itself fails, its result does not tell how the body ended. If the result backend is down, the
-    result holds the backend's error. Celery raises some errors instead; a pool without processes would then
-    lose the message, and the solo pool would lose its worker.
-    """
-
-    def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
-        begin()
-        returned.begin()
-        try:
-            result = tracer(uuid, args, kwargs, request)
-        except BaseException as exc:
-            leave_fork(exc)
-            if is_shutdown(exc):
-                raise
-            result = trace_ok_t(failed_outside(exc), TraceInfo(FAILURE, exc), 0.0, None)
-        leave_fork()
-        if result.info is None:
-            returned.note(uuid)
-        else:
-            report_end(result.retval, request or {})
-        if here().waiting is not None:
-            send_left()
-        return result
-
-    return trace
-
-
-def report_end(einfo: Any, request: dict[str, Any]) -> None:
-    """Report the end of this context's run to the parent, on ``einfo``."""
-    ending = here().ending
-    exc = unwrap(einfo)
-    if not tells_its_class(exc):
-        # Celery calls isinstance(): a message whose exception poses as a SystemExit would never be settled.
-        einfo.exception = aborted(exc)
-    try:
-        shed_frames(einfo)
-        report(einfo, _run_end(ending, einfo, exc, request))
-    except Exception:
-        # The task's own end must reach Celery whatever happens here.
-        logger.exception("celery_dlq could not report how a task ended")
-
-
-def report(einfo: Any, end: RunEnd) -> None:
-    """Let ``end`` travel to the parent on ``einfo``."""
-    einfo.dlq_end = end
-
-
-def reported(einfo: Any) -> RunEnd:
-    """The end that ``einfo`` carries."""
-    end: RunEnd = vars(einfo).get("dlq_end", UNREPORTED)
-    return end
-
-
-def _run_end(
-    ending: Ending | None, einfo: Any, exc: BaseException, request: dict[str, Any]
-) -> RunEnd:
-    if ending is None:
-        raised, reason = here().refused or (None, None)
-        return RunEnd(reason=reason) if raised is exc else UNREPORTED
-    if ending is FINISHED:
-        ending = ending_of(_unstored(exc), Context(request))
-    end = ending.end
-    if end.failure is not None and ending.exc is not None:
-        return replace(end, failure=_with_traceback(end.failure, ending.exc, einfo, exc))
-    waiting = here().waiting
-    if end.retried and waiting is not None:
-        here().waiting = None
-        return replace(end, parking=waiting.parking)
-    return end
-
-
-def _unstored(exc: BaseException) -> Died:
-    decision = Decision(Verdict.TERMINAL, rule="task.unstored", evidence="the body ran to its end")
-    return Died(exc, decision, Reason.UNSTORED)
-
-
-def _with_traceback(
-    failure: Failure, died_of: BaseException, einfo: Any, exc: BaseException
-) -> Failure:
-    if exc is died_of:
-        # Celery has formatted it already.
-        return replace(failure, traceback=bounded_traceback(einfo.traceback))
-    failure = replace(failure, traceback=traceback_text(died_of))
-    if not einfo.internal or is_a(exc, (Ignore, Reject)):  # no result is stored of these
-        return failure
-    why = f"its result could not be stored: {type_name(type(exc))}: {safe_message(exc)}"
-    return replace(failure, explanation=with_evidence(failure.explanation, why))
-
-
 def send_left() -> None:
     """Send a retry that was not reported, because the body went on after it and ended in another way."""
-    own = here()
+    own = current_run()
     waiting, own.waiting = own.waiting, None
     try:
         if waiting is not None:
             waiting.send()
     except Exception:
         logger.exception("celery_dlq could not send a retry that its task went on after")
-
-
-def failed_outside(exc: BaseException) -> ExceptionInfo:
-    """The end of a run by an error of Celery's own, before or after the body."""
-    logger.error("Celery failed before or after the body of a task:\n%s", traceback_text(exc))
-    # The parent would mistake other exceptions for its own, and exit.
-    if is_a(exc, Exception) and not is_a(exc, MemoryError) and tells_its_class(exc):
-        # An exception in its chain may raise when it is formatted.
-        with contextlib.suppress(Exception):
-            return _as_einfo(get_pickleable_exception(exc), exc.__traceback__)
-    return _as_einfo(aborted(exc), exc.__traceback__)
-
-
-def _as_einfo(exc: Exception, traceback: TracebackType | None) -> ExceptionInfo:
-    return ExceptionInfo((type(exc), exc, traceback), internal=True)
-
-
-def einfo_of(exc: Exception) -> ExceptionInfo:
-    """``exc`` as a pool reports it to a request, with its causes."""
-    try:
-        raise exc
-    except type(exc):
-        return ExceptionInfo()

@@ -26,7 +26,7 @@ from celery_dlq.model.headers import COMPRESSED_HEADER
 from celery_dlq.model.letter import Attempt, Envelope, Failure, Parking
 from celery_dlq.model.states import Reason
 from celery_dlq.redact import safe_message
-from celery_dlq.worker.body.ending import Waiting, here
+from celery_dlq.worker.body.ending import Waiting, current_run
 from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text
 from celery_dlq.worker.grouping import grounds_of
@@ -76,7 +76,7 @@ class LongWait:
             return
         send = partial(_send, again.sig, self._delay_s)
         try:
-            here().waiting = Waiting(self._parking(caught, cause), send)
+            current_run().waiting = Waiting(self._parking(caught, cause), send)
         except Exception:
             logger.exception("celery_dlq could not park a retry of %s", self._task.name)
             send()

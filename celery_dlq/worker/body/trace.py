@@ -18,8 +18,8 @@ from celery.utils.log import get_logger
 from celery_dlq.model.headers import fingerprint_of
 from celery_dlq.model.letter import Failure
 from celery_dlq.model.states import Verdict
-from celery_dlq.worker.body.ending import Died, Ending, Retried
-from celery_dlq.worker.body.retrying import successor_of
+from celery_dlq.worker.body.again import successor_of
+from celery_dlq.worker.body.ending import Ending
 from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.options import TaskOptions
 
@@ -64,22 +64,22 @@ def mark_redriven(task: TaskOptions, request: Context) -> None:
 
 
 @_guarded
-def mark_end(task: TaskOptions, request: Context, outcome: Died | Retried, ending: Ending) -> None:
+def mark_end(task: TaskOptions, request: Context, ending: Ending) -> None:
     """Note that a retry was sent, or that the message dies."""
     span, scope = _span(), _scope()
     if span is None and scope is None:
         return
     run, failure = Run.of(str(task.name), request), ending.end.failure
     marks: dict[str, Any] = {"redrive": run.redrive or None}
-    if isinstance(outcome, Retried):
-        kind, verdict, rule = "retry", Verdict.TRANSIENT, outcome.rule
+    if failure is None:
+        kind, verdict, rule = "retry", Verdict.TRANSIENT, ending.end.rule
         marks["delay"] = _delay_of(request)
     else:
-        kind, verdict, rule = "letter", outcome.decision.verdict, outcome.decision.rule
-        group = failure and _group_of(task, request, failure)
+        kind, verdict, rule = "letter", failure.explanation.verdict, failure.explanation.rule
+        group = _group_of(task, request, failure)
         marks |= {"letter": run.letter or run.task_id, "group": group}
         _tag(scope, marks)
-        marks["reason"] = outcome.reason.value
+        marks["reason"] = failure.reason.value
     if span is not None:
         decided = {"verdict": verdict.value, "rule": rule, "attempt": run.attempt}
         span.add_event(f"celery_dlq.{kind}", _named("celery_dlq", {**marks, **decided}))

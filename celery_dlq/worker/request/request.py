@@ -31,7 +31,8 @@ from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.recorder.returned import has_returned
 from celery_dlq.redact import safe_message
-from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
+from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
+from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green
 from celery_dlq.worker.failure import aborted, unwrap
 from celery_dlq.worker.message import came_back, letter_id

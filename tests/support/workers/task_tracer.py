@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from celery.app.trace import build_tracer, setup_worker_optimizations
 
-from celery_dlq.worker.body.ending import UNREPORTED, reported
+from celery_dlq.worker.body.ending import UNREPORTED
+from celery_dlq.worker.body.report import reported
 
 
 class Run:

@@ -22,7 +22,8 @@ from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
-from celery_dlq.worker.body.ending import RunEnd, report, reported
+from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.body.report import report, reported
 from celery_dlq.worker.request.closing import report_to_breaker
 from celery_dlq.worker.request.request import DLQRequest
 

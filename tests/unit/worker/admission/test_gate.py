@@ -20,7 +20,8 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission import gate as module
 from celery_dlq.worker.admission.gate import OF_A_RUN, SPARE_BYTES, Gate
-from celery_dlq.worker.body.ending import RunEnd, report
+from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.body.report import report
 from celery_dlq.worker.request.request import DLQRequest
 
 STREAK, SPARE, PREFETCH = 2, 3, 4

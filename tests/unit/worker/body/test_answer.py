@@ -29,8 +29,7 @@ from celery_dlq import (
 from celery_dlq.classify import Decision
 from celery_dlq.errors import TaskAborted
 from celery_dlq.model.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
-from celery_dlq.worker.body.answer import Again, next_step
-from celery_dlq.worker.body.ending import Died
+from celery_dlq.worker.body.again import Judged, next_step
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 
@@ -346,25 +345,28 @@ def step(app):
 
 
 def test_a_terminal_failure_is_the_end(step):
-    assert step(TERMINAL) == Died(GONE, TERMINAL, Reason.TERMINAL)
+    ending = step(TERMINAL)
+    failure = ending.end.failure
+    assert (ending.exc, failure.reason, failure.explanation.rule) == (GONE, Reason.TERMINAL, "r")
 
 
 def test_a_transient_failure_runs_again_after_a_wait(step):
     again = step(TRANSIENT, retry_backoff=8.0, retry_backoff_max=600.0)
-    assert isinstance(again, Again)
+    assert isinstance(again, Judged)
     assert 0.0 <= again.delay_s <= 8.0
     assert (again.decision, again.free) == (TRANSIENT, 0)
 
 
 def test_the_last_attempt_is_the_end(step):
-    died = step(TRANSIENT, retries=2, max_retries=2)
-    assert (died.reason, died.exc) == (Reason.EXHAUSTED, GONE)
+    ending = step(TRANSIENT, retries=2, max_retries=2)
+    assert (ending.end.failure.reason, ending.exc) == (Reason.EXHAUSTED, GONE)
 
 
 def test_so_is_a_retry_over_the_budget(step):
     over = SimpleNamespace(spend=lambda: SimpleNamespace(why="over the retry budget"))
-    died = step(TRANSIENT, budget=over)
-    assert (died.reason, died.why) == (Reason.BUDGET, "over the retry budget")
+    failure = step(TRANSIENT, budget=over).end.failure
+    assert failure.reason is Reason.BUDGET
+    assert failure.explanation.evidence == "over the retry budget"
 
 
 def test_a_throttled_run_uses_up_no_attempt(step):
@@ -374,4 +376,4 @@ def test_a_throttled_run_uses_up_no_attempt(step):
 
 def test_a_task_that_may_run_once_runs_once_also_when_it_is_throttled(step):
     throttled = Decision(Verdict.TRANSIENT, rule="r", throttled=True, retry_after=1.0)
-    assert step(throttled, retries=0, max_retries=0).reason is Reason.EXHAUSTED
+    assert step(throttled, retries=0, max_retries=0).end.failure.reason is Reason.EXHAUSTED

@@ -12,7 +12,8 @@ from support.workers.task_tracer import Run
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import TaskAborted
 from celery_dlq.model.headers import REDRIVE_HEADER
-from celery_dlq.worker.body.ending import UNREPORTED, RunEnd, report, reported
+from celery_dlq.worker.body.ending import UNREPORTED, RunEnd
+from celery_dlq.worker.body.report import report, reported
 from celery_dlq.worker.failure import unwrap
 
 

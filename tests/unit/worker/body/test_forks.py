@@ -10,7 +10,7 @@ from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask
 from celery_dlq.worker.batches import run_batch
-from celery_dlq.worker.body.ending import here
+from celery_dlq.worker.body.ending import current_run
 
 #: The exit code of a child that comes back from the tracer, where Celery would go on in it.
 CAME_BACK = 77
@@ -109,7 +109,9 @@ def test_a_long_retry_that_the_forked_process_asks_for_is_sent(app):
         try:
             self.retry(exc=ConnectionError("x"), countdown=60)
         finally:
-            here().waiting = replace(here().waiting, send=lambda: os.write(write, b"sent"))
+            current_run().waiting = replace(
+                current_run().waiting, send=lambda: os.write(write, b"sent")
+            )
 
     read, write = os.pipe()
     forks = Forks(child)

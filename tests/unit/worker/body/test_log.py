@@ -13,7 +13,7 @@ from support.workers.task_tracer import Run
 from celery_dlq import DLQTask
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
-from celery_dlq.worker.body.ending import last
+from celery_dlq.worker.body.ending import last_run
 from celery_dlq.worker.body.log import LINE_LIMIT, TEXT_LIMIT, RunLog, RunLogHandler
 
 LOGGER = logging.getLogger("tests.shop")
@@ -25,7 +25,7 @@ def listen():
     """Keeps what runs log from now on."""
     handlers = []
 
-    def listen(here=last, **settings):
+    def listen(here=last_run, **settings):
         handler = RunLogHandler(Settings(**settings), Redactor(), here)
         handler.join()
         handlers.append(handler)

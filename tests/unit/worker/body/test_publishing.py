@@ -16,7 +16,7 @@ from celery_dlq import (
     Reason,
     Transient,
 )
-from celery_dlq.worker.body import retrying
+from celery_dlq.worker.body import again
 
 
 def test_a_retry_that_cannot_be_published_is_dead_lettered(app):
@@ -262,7 +262,7 @@ def test_an_apply_async_that_sends_is_left_alone(app, protocol, base):
 
 def test_so_is_one_whose_app_tells_no_receiver(app, monkeypatch):
     # As Celery before 5.7 does, once a receiver of the signal is gone.
-    monkeypatch.setattr(retrying.signals.after_task_publish, "send", lambda **_: [])
+    monkeypatch.setattr(again.signals.after_task_publish, "send", lambda **_: [])
 
     @app.task(base=type("Base", (DLQTask, Passing), {"abstract": True}))
     def call():

@@ -19,12 +19,12 @@ from celery_dlq import (
     Verdict,
 )
 from celery_dlq.classify import Decision
-from celery_dlq.model.headers import FREE_HEADER
-from celery_dlq.worker.body.retrying import (
+from celery_dlq.model.headers import ATTEMPTS_HEADER, FREE_HEADER
+from celery_dlq.worker.body.again import (
     ASKED_FOR,
     Refused,
+    _judged_for,
     group_of,
-    judged_for,
     note_refused,
     refused_rejected,
     refused_with,
@@ -216,7 +216,7 @@ GONE, REJECTED = ConnectionError("bank"), Reject(OSError("no broker"), requeue=F
 
 
 def refused(raised, exc, reason):
-    request = Context(id="4711")
+    request = Context(id="4711", retries=0)
     note_refused(request, Refused(raised, exc, reason, "why"))
     return request
 
@@ -225,8 +225,10 @@ def refused(raised, exc, reason):
     ("reason", "verdict"), [(Reason.BUDGET, ASKED_FOR), (Reason.EXHAUSTED, RULES)]
 )
 def test_the_exception_of_retry_ends_the_run(reason, verdict):
-    died = refused_with(refused(GONE, GONE, reason), GONE, RULES)
-    assert (died.exc, died.decision, died.reason, died.why) == (GONE, verdict, reason, "why")
+    ending = refused_with(refused(GONE, GONE, reason), GONE, RULES)
+    failure = ending.end.failure
+    assert (ending.exc, failure.reason) == (GONE, reason)
+    assert (failure.explanation.rule, failure.explanation.evidence) == (verdict.rule, "why")
 
 
 def test_another_exception_is_judged_by_the_rules():
@@ -234,8 +236,10 @@ def test_another_exception_is_judged_by_the_rules():
 
 
 def test_a_retry_that_could_not_be_published_dies_of_its_own_error():
-    died = refused_rejected(refused(REJECTED, GONE, Reason.REJECTED))
-    assert (died.exc, died.decision, died.reason) == (GONE, ASKED_FOR, Reason.REJECTED)
+    ending = refused_rejected(refused(REJECTED, GONE, Reason.REJECTED))
+    failure = ending.end.failure
+    assert (ending.exc, failure.explanation.rule) == (GONE, ASKED_FOR.rule)
+    assert failure.reason is Reason.REJECTED
     assert "no broker" in unpublished(REJECTED)
 
 
@@ -247,4 +251,4 @@ def test_headers_of_a_message_are_not_mistaken_for_notes():
     hostile = Context(id="4711", _dlq_refused="x", _dlq_judged={"decision": 1})
     assert refused_with(hostile, GONE, RULES) is None
     assert refused_rejected(hostile) is None
-    assert judged_for(hostile) is None
+    assert _judged_for(hostile) is None

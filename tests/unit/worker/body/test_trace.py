@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from celery_dlq import DLQTask
 from celery_dlq.model.headers import GROUP_HEADER, LETTER_HEADER, REDRIVE_HEADER
-from celery_dlq.worker.body.ending import reported
+from celery_dlq.worker.body.report import reported
 
 REDRIVEN = {REDRIVE_HEADER: 2, GROUP_HEADER: "9c1e"}
 DIED = {"celery_dlq.reason": "terminal", "celery_dlq.verdict": "terminal", "celery_dlq.attempt": 1}

@@ -14,7 +14,8 @@ from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Parking
 from celery_dlq.model.states import State
 from celery_dlq.settings import Settings
-from celery_dlq.worker.body.ending import UNREPORTED, RunEnd, report
+from celery_dlq.worker.body.ending import UNREPORTED, RunEnd
+from celery_dlq.worker.body.report import report
 from celery_dlq.worker.request import letters
 from celery_dlq.worker.request.closing import report_to_breaker
 from celery_dlq.worker.request.request import DLQRequest

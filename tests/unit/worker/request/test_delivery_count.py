@@ -18,7 +18,8 @@ from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.worker.admission.deliveries import GIVEN_BACK
-from celery_dlq.worker.body.ending import RunEnd, report
+from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.body.report import report
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.request import fate
 

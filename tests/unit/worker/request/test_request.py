@@ -20,7 +20,8 @@ import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome, digest_of
-from celery_dlq.worker.body.ending import Died, Replaced, RunEnd, ending_of, report
+from celery_dlq.worker.body.ending import Replaced, RunEnd, died
+from celery_dlq.worker.body.report import report
 from celery_dlq.worker.message import envelope
 from celery_dlq.worker.request.request import DLQRequest
 
@@ -75,8 +76,7 @@ def test_a_message_that_is_as_nearly_all_is_not_looked_at_twice(make, monkeypatc
 def noted(exc, rule, reason):
     """What the process that ran the task knows of its end."""
     context = Context(id="4711", retries=0, hostname="child@host")
-    died = Died(exc, Decision(Verdict.TERMINAL, rule=rule), reason)
-    return ending_of(died, context).end
+    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason).end
 
 
 def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, desk, late):

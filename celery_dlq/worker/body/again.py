@@ -1,21 +1,17 @@
-"""Retries as the options of a task describe them: the schedule, the headers of the message, the budget, and
-retries that did not take place although the body asked for them.
+"""Runs a task again: decides on the next step after a verdict, and sends the retry that the verdict or the
+body itself asks for.
 
 A retry is refused if the attempts or the budget are used up, or if it cannot be published. Then ``retry()``
 raises, and the exception may end the run.
-
-Failures during an outage, that is, while their circuit is open, do not use up an attempt. The process of a
-pool that runs a body does not know the circuits. It asks the breakers that it inherited from its parent. The
-parent's breakers share with it the names of the circuits that are open, or that one more failure would open.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from celery import signals
@@ -34,8 +30,18 @@ from celery_dlq.model.headers import (
 )
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
-from celery_dlq.retry import RetryBudget, RetryPolicy
-from celery_dlq.worker.body.ending import Died, Tracer, attempt_of, here, last
+from celery_dlq.retry import Exhausted
+from celery_dlq.worker.body.ending import (
+    Ending,
+    attempt_of,
+    current_run,
+    died,
+    last_run,
+    retried,
+)
+from celery_dlq.worker.body.parking import long_wait
+from celery_dlq.worker.body.schedule import is_outage, policy_of, wait_after
+from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 from celery_dlq.worker.options import TaskOptions
 
@@ -51,6 +57,8 @@ class Judged:
     decision: Decision
     #: How many runs so far used up no attempt.
     free: int = 0
+    #: Seconds to wait.
+    delay_s: float = 0.0
 
 
 def successor_of(request: Context) -> Ignore | Retry | None:
@@ -61,72 +69,139 @@ def successor_of(request: Context) -> Ignore | Retry | None:
     return sent if isinstance(sent, (Ignore, Retry)) else None
 
 
-def policy_of(task: TaskOptions) -> RetryPolicy:
-    """The schedule that the options of ``task`` ask for."""
-    given = task.retry_kwargs.get("max_retries")
-    max_retries = task.max_retries if given is None else given
-    fixed, base = fixed_delay(task), float(task.retry_backoff or 0.0)
-    return RetryPolicy(
-        max_attempts=None if max_retries is None else max_retries + 1,
-        # For a base below zero, Celery uses one second.
-        base=base if base >= 0.0 else 1.0,
-        cap=float(task.retry_backoff_max),
-        jitter=bool(task.retry_jitter),
-        window=float(task.dlq_retry_window),
-        retry_after_max=task._wiring.settings.retry_after_max,
-        fixed_delay=None if fixed is None else float(fixed),
-    )
+def next_step(
+    task: TaskOptions, exc: BaseException, request: Context, decision: Decision
+) -> Judged | Ending:
+    """What follows the run of ``request`` that ended in ``exc``: another one, or the end."""
+    if decision.verdict is Verdict.TERMINAL:
+        return died(request, exc, decision, Reason.TERMINAL)
+    outage = is_outage(task, request)
+    wait, free = wait_after(task, exc, request, decision, outage=outage)
+    if isinstance(wait, Exhausted):
+        return died(request, exc, decision, Reason.EXHAUSTED, wait.why)
+    # While the circuit is open, the retry does not run: it is parked before it reaches the pool.
+    over = None if task._budget is None or outage else task._budget.spend()
+    if over is not None:
+        return died(request, exc, decision, Reason.BUDGET, over.why)
+    return Judged(decision, free + wait.free, wait.delay_s)
 
 
-def policy_for(task: TaskOptions, decision: Decision) -> RetryPolicy:
-    """The schedule after ``decision``, whose rule may have attempts and waits of its own."""
-    policy, own = policy_of(task), decision.schedule
-    if own is None:
-        return policy
-    if own.retry_backoff is not None:
-        policy = replace(policy, base=own.retry_backoff, fixed_delay=None)
-    if own.retry_backoff_max is not None:
-        policy = replace(policy, cap=own.retry_backoff_max)
-    return replace(policy, max_attempts=own.max_attempts or policy.max_attempts)
+def send(task: TaskOptions, exc: BaseException, request: Context, judged: Judged) -> Ending:
+    """Send the retry of ``request`` that ``judged`` asks for; the end of its run."""
+    decision = judged.decision
+    request._dlq_judged = judged
+    try:
+        own = {
+            "exc": exc,
+            "throw": False,
+            "countdown": sendable(task.app, judged.delay_s),
+            # Celery counts every run; the policy has counted those that use up an attempt.
+            "max_retries": request.retries + 1,
+        }
+        # retry_kwargs may name any option of retry(): a queue, a priority, a limit.
+        sent: Retry = task.retry(**{**task.retry_kwargs, **own})
+    except Reject as rejected:
+        return died(request, exc, decision, Reason.REJECTED, unpublished(rejected))
+    except Exception:  # noqa: BLE001 - a retry() of the user's, with a lower limit, raises its choice
+        return died(request, exc, decision, Reason.EXHAUSTED)
+    finally:
+        # Celery leaves a passed max_retries on the task instance, which all requests share.
+        task.__dict__.pop("override_max_retries", None)
+    return retried(decision.rule, instead=sent)
 
 
-def free_before(request: Context) -> int:
-    """The number of earlier runs that used up no attempt."""
-    return min(free_runs(request.headers), int(request.retries))
+def retry(
+    task: TaskOptions,
+    celerys: Callable[..., Retry],
+    exc: Any,
+    eta: Any,
+    countdown: Any,
+    max_retries: int | None,
+    options: dict[str, Any],
+    *,
+    throw: bool,
+) -> Retry:
+    """Send the one retry of this run by ``celerys`` (Celery's own ``retry()``).
+
+    :param throw: whether the caller raises the result, which ends the run.
+    """
+    request, waiting, may_follow = task.request, None, False
+    if not request.called_directly and not request.is_eager and not task._built_in:
+        judged = _judged_for(request)
+        # Only a retry that ends the run can travel to the worker's parent with its end.
+        ends_the_run = throw or judged is not None
+        if judged is None:
+            may_follow = True
+            max_retries, free = _limit_of_own_retry(task, request, exc, max_retries)
+            _spend_on_own_retry(task, request, exc, max_retries)
+            judged = Judged(ASKED_FOR, free)
+        if not eta and countdown is None and not task._declares("default_retry_delay"):
+            countdown = policy_of(task).backoff(request.retries + 1)
+        countdown = sendable(task.app, countdown)
+        options["headers"] = _headers_of_retry(request, exc, countdown, options, judged)
+        options = {**group_of(request), **options}
+        waiting = long_wait(task, eta, countdown) if ends_the_run else None
+    if waiting is not None:
+        eta, countdown, may_follow = None, 0, False
+        options |= waiting.options
+    call = (exc, False, eta, countdown, max_retries)
+    again = _sent(task, celerys, call, options, may_follow=may_follow)
+    if waiting is not None:
+        waiting.park(again, _cause_of(exc))
+    return again
 
 
-def fixed_delay(task: TaskOptions) -> float | None:
-    """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
-    backoff."""
-    countdown: float | None = task.retry_kwargs.get("countdown")
-    if task._declares("retry_backoff") and task.retry_backoff:
-        return None
-    if countdown is not None:
-        return countdown
-    if task._declares("retry_backoff") or task._declares("default_retry_delay"):
-        return float(task.default_retry_delay)
-    return None
+def _sent(
+    task: TaskOptions,
+    celerys: Callable[..., Retry],
+    call: tuple[Any, ...],
+    options: Mapping[str, Any],
+    *,
+    may_follow: bool,
+) -> Retry:
+    """The exception of a retry that was sent.
+
+    :param may_follow: whether a task's own ``apply_async()`` may send the retry later, before the body
+        ends: for example, when a transaction is committed.
+    """
+    request, again = task.request, None
+    by_celery = not task._sends_itself or request.called_directly or request.is_eager
+    try:
+        with nullcontext() if by_celery else must_be_sent(str(task.name)):
+            again = celerys(*call, **options)
+    except (Retry, Ignore):
+        raise
+    except Reject as rejected:
+        why = unpublished(rejected)
+        note_refused(request, Refused(rejected, _cause_of(call[0]), Reason.REJECTED, why))
+        if again is None or not may_follow:
+            raise
+        current_run().unsent = again
+    except Exception as exhausted:
+        note_refused(request, Refused(exhausted, exhausted, Reason.EXHAUSTED))
+        raise
+    return again
 
 
-def cause_of(exc: Any) -> BaseException:
+def _cause_of(exc: Any) -> BaseException:
     """The error that an explicit ``retry(exc=exc)`` is called for."""
     return exc if is_a(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
 
 
-def judged_for(request: Context) -> Judged | None:
-    """Take the verdict for which :mod:`celery_dlq.worker.body.answer` retries ``request``; None if the body
+def _judged_for(request: Context) -> Judged | None:
+    """Take the verdict for which :func:`send` retries ``request``; None if the body
     calls ``retry()`` itself."""
     # The headers of a message are attributes of its Context, whatever their names are.
     judged: object = vars(request).pop("_dlq_judged", None)
     return judged if isinstance(judged, Judged) else None
 
 
-def headers_of_retry(
+def _headers_of_retry(
     request: Context, exc: Any, countdown: Any, options: Mapping[str, Any], judged: Judged
 ) -> dict[str, Any]:
     """The message headers of a retry: those of the user, and the attempts so far."""
     delay_s = float(countdown) if isinstance(countdown, (int, float)) else None
-    attempt = attempt_of(request, cause_of(exc), judged.decision.explanation(), delay_s)
+    attempt = attempt_of(request, _cause_of(exc), judged.decision.explanation(), delay_s)
     attempts = (*read_attempts(request.headers), attempt)
     kept = {
         name: value
@@ -149,15 +224,7 @@ def group_of(request: Context) -> dict[str, str]:
     return {GROUP_PROPERTY: group} if isinstance(group, str) else {}
 
 
-def is_outage(task: TaskOptions, request: Context) -> bool:
-    """Whether the circuit of ``request`` is open, or would open with this transient failure."""
-    if not task.dlq_breaker_failures:
-        return False
-    args, kwargs = request.args or (), request.kwargs or {}
-    return any(breaker.opens_with(task, args, kwargs) for breaker in task._wiring.breakers)
-
-
-def limit_of_own_retry(
+def _limit_of_own_retry(
     task: TaskOptions, request: Context, exc: Any, max_retries: int | None
 ) -> tuple[int | None, int]:
     """The ``max_retries`` for a ``retry()`` that a body calls, and the number of runs so far that used up no
@@ -167,7 +234,7 @@ def limit_of_own_retry(
     :param max_retries: the body's own; None for the task's.
     """
     limit = task.max_retries if max_retries is None else max_retries
-    if not task.dlq_breaker_failures or not limit or isinstance(cause_of(exc), Retry):
+    if not task.dlq_breaker_failures or not limit or isinstance(_cause_of(exc), Retry):
         return max_retries, 0
     free = free_runs(request.headers) + is_outage(task, request)
     return (int(limit) + free if free else max_retries), free
@@ -190,26 +257,28 @@ def note_refused(request: Context, refused: Refused) -> None:
     request._dlq_refused = refused
     if not (request._protected or request.is_eager):
         # By before_start, whose errors do not pass through the task's own call.
-        here().refused = refused.raised, refused.reason
+        current_run().refused = refused.raised, refused.reason
 
 
-def refused_with(request: Context, exc: BaseException, decision: Decision) -> Died | None:
+def refused_with(request: Context, exc: BaseException, decision: Decision) -> Ending | None:
     """The end of a run by ``exc``, if ``retry()`` raised it; ``decision`` is the verdict of the rules."""
     refused = _noted(request)
     if refused is None or refused.raised is not exc:
         return None
     # Over the budget, the body's wish to try again is the verdict; at the last attempt, the rules'.
     verdict = ASKED_FOR if refused.reason is Reason.BUDGET else decision
-    return Died(refused.exc, verdict, refused.reason, refused.why)
+    return died(request, refused.exc, verdict, refused.reason, refused.why)
 
 
-def refused_rejected(request: Context) -> Died | None:
+def refused_rejected(request: Context) -> Ending | None:
     """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
     nothing has sent; None for another Reject."""
     refused = _noted(request)
     if refused is None or refused.reason is not Reason.REJECTED:
         return None
-    return Died(refused.exc, ASKED_FOR, refused.reason, refused.why, refused.raised)
+    return died(
+        request, refused.exc, ASKED_FOR, refused.reason, refused.why, instead=refused.raised
+    )
 
 
 def unpublished(rejected: Reject) -> str:
@@ -227,27 +296,7 @@ def _noted(request: Context) -> Refused | None:
     return noted if isinstance(noted, Refused) else None
 
 
-def budget_of(task: TaskOptions) -> RetryBudget | None:
-    """The budget that the options of ``task`` ask for, with nothing spent; None for no limit."""
-    if task.dlq_retry_budget is None or task._built_in:
-        return None
-    return RetryBudget(task.dlq_retry_budget, task.dlq_retry_budget_floor)
-
-
-def counted(tracer: Tracer, budget: RetryBudget | None) -> Tracer:
-    """``tracer`` (Celery's, of one task), with each first run counted; ``tracer`` itself without a budget."""
-    if budget is None:
-        return tracer
-
-    def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
-        if not (request and request.get("retries")):
-            budget.ran()
-        return tracer(uuid, args, kwargs, request)
-
-    return trace
-
-
-def spend_on_own_retry(
+def _spend_on_own_retry(
     task: TaskOptions, request: Context, exc: Any, max_retries: int | None
 ) -> None:
     """Spend the budget on a ``retry()`` that a body calls for an error. A call without an error does not
@@ -259,7 +308,7 @@ def spend_on_own_retry(
     limit = task.max_retries if max_retries is None else max_retries
     if task._budget is None or (limit is not None and request.retries >= limit):
         return
-    if is_a(cause_of(exc), Retry):
+    if is_a(_cause_of(exc), Retry):
         return
     over = task._budget.spend()
     if over is not None:
@@ -306,7 +355,7 @@ def note_sent(task: str) -> None:
 
 def _hear(sender: str, headers: Any, body: Any, **_: Any) -> None:
     note_sent(sender)
-    run = last()
+    run = last_run()
     # In the protocol of Celery 3, the body has the id.
     fields = body if isinstance(body, Mapping) else headers
     if run and run.unsent and run.unsent.sig.options["task_id"] == fields.get("id"):
