@@ -240,9 +240,9 @@ class AppParts:
         return hand_over(records, self._save)
 
     def _save(self, records: Sequence[Record]) -> None:
-        from celery_dlq.worker.writing.store_calls import save
+        from celery_dlq.worker.writing.store_calls import write
 
-        save(self.store, records)
+        write(self.store, records)
 
     def _spool_apart(self, what: DeadLetter | Outcome) -> None:
         # A new spool, because the writer may be in the middle of a line in its own.

@@ -264,10 +264,10 @@ def _open_saver(
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
     from celery_dlq.store.sql import SQLStore
-    from celery_dlq.worker.writing.store_calls import save
+    from celery_dlq.worker.writing.store_calls import write
 
     def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
-        save(store, records)
+        write(store, records)
         return notes.take(letters=letters)
 
     notes = Notes()

@@ -32,7 +32,7 @@ from celery_dlq.worker.celery_quirks.visibility import kind_of
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.request.classes import bound
 from celery_dlq.worker.wiring import Wiring
-from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.writer import Writer
 
@@ -101,9 +101,9 @@ class Capture:
         return self._make_saver_process()
 
     @cached_property
-    def desk(self) -> Desk:
+    def desk(self) -> LoopCallbacks:
         """Takes the records and questions of requests."""
-        return Desk(self.writer, self._spool)
+        return LoopCallbacks(self.writer, self._spool)
 
     @cached_property
     def flight_recorder(self) -> FlightRecorder:

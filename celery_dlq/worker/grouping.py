@@ -142,8 +142,8 @@ class _Contents(NamedTuple):
 
 @lru_cache(maxsize=4_096)
 def _names_in_line(code: CodeType, line: int) -> str:
-    """The names in a line, without its literals. If other lines of the function have the same names, also a
-    hash of the literals; and if these are the same, the number of the line among them."""
+    """The names in a line, without its literals. Adds a hash of the literals if another line of the function
+    has the same names, and a counter if these are equal, too."""
     lines = _lines_of(code)
     mine = lines.get(line, _Contents([], []))
     alike = [number for number, one in sorted(lines.items()) if one.text == mine.text]

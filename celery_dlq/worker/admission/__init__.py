@@ -3,7 +3,7 @@
 Celery hands each request to ``Consumer.on_task_request``. :class:`Admission` replaces that method once, and
 asks its guards, which :class:`~celery_dlq.worker.capture.Capture` lists. A request goes to the pool, or is
 held, parked, dropped, or condemned as poison. The modules of this room are the guards and their parts. This
-room knows the request class and the desk. It may not know the step, or how a task is run.
+room knows the request class and the room that writes. It may not know the step, or how a task is run.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from celery_dlq.worker.request.closing import Probe
 from celery_dlq.worker.request.letters import letter_of_open_circuit
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.wiring import Captures
-from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -52,7 +52,7 @@ class Breaker(Guard):
     def __init__(
         self,
         capture: Captures,
-        desk: Desk,
+        desk: LoopCallbacks,
         board: CircuitBoard,
         *,
         draw: Uniform = uniform,

@@ -36,7 +36,7 @@ from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -83,7 +83,7 @@ class _Report:
 class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: LoopCallbacks) -> None:
         self._desk = desk
         #: Reports that the store has not taken. They are few: a message takes up a place of the prefetch
         #: limit for a minute before it runs unchecked.

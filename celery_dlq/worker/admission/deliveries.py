@@ -40,7 +40,7 @@ from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.message import brokers_count, is_dropped_next
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -174,7 +174,7 @@ class Deliveries:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: LoopCallbacks,
         limit: int,
         *,
         isolation: IsolatedRun,

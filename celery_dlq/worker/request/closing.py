@@ -45,7 +45,7 @@ class Closing:
         #: Whether the dead letter is announced to monitors. A retry that waits in the store is not announced.
         self._is_announced = False
 
-    def then(self, finish: Finish) -> None:
+    def when_written(self, finish: Finish) -> None:
         """Call ``finish`` when the letter is safe, after the steps that wait already; at once if nothing has
         to wait any more."""
         if self._waiting is not None:
@@ -68,7 +68,7 @@ class Closing:
         self._request.dlq.write_now(letter)
         self.is_safe = True
 
-    def go_on(self, finish: Finish) -> None:
+    def run_waiting_steps(self, finish: Finish) -> None:
         """Call ``finish``, then the steps that wait."""
         waiting, self._waiting = self._waiting or [], None
         for step in (finish, *waiting):
@@ -78,7 +78,7 @@ class Closing:
     def _is_written(self, letter: DeadLetter, finish: Finish) -> None:
         self.is_safe, self._is_announced = True, letter.state is not State.PARKED
         delete_if_rejected(self._request.message)
-        self.go_on(finish)
+        self.run_waiting_steps(finish)
 
     def _finish(self, finish: Finish) -> None:
         """Call ``finish``. If the result backend is down, ``finish`` may raise before it has settled the
@@ -93,17 +93,17 @@ class Closing:
 
     def _announce(self) -> None:
         if self._is_announced:
-            tell_dead(self._request)
+            send_dead_event(self._request)
 
 
-def tell_dead(request: Any) -> None:
+def send_dead_event(request: Any) -> None:
     """Announce that the message of ``request`` is a dead letter. In a cold shutdown, Celery does not announce
     failures either."""
     if not state.should_terminate:
         _tell(request, DEAD_LETTERED, DEAD_STATE)
 
 
-def tell_redriven(request: Any) -> None:
+def send_redriven_event(request: Any) -> None:
     """Announce that a worker has the message of ``request`` again."""
     _tell(request, REDRIVEN, REDRIVEN_STATE)
 

@@ -41,7 +41,7 @@ from celery_dlq.worker.request.closing import (
     Finish,
     Probe,
     report_to_breaker,
-    tell_redriven,
+    send_redriven_event,
 )
 from celery_dlq.worker.request.fate import (
     Fate,
@@ -129,7 +129,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             # messages that were sent or delivered before pay for it.
             self.__dict__["on_success"] = self._write_success
             if redriven and not retried:
-                tell_redriven(self)
+                send_redriven_event(self)
 
     @property
     def dlq(self) -> Captures:
@@ -178,7 +178,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     def _end_run(self, exc: BaseException, end: RunEnd, traceback: str, finish: Finish) -> None:
         """End a run that did not succeed; ``finish`` is Celery's part."""
         if self._dlq_closing is not None:
-            self._dlq_closing.then(finish)
+            self._dlq_closing.when_written(finish)
             return
         fate = fate_of(self, exc)
         if fate is Fate.GOES_BACK:
@@ -194,7 +194,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         """Write ``letter``, then call ``finish``. There is no letter if another message takes the place of
         this one, if it was dropped on purpose, or if its success is stored."""
         if self._dlq_closing is not None:
-            self._dlq_closing.then(finish)
+            self._dlq_closing.when_written(finish)
         elif letter is not None:
             self._dlq_closing = Closing(self)
             self._dlq_closing.write(letter, finish)
@@ -217,7 +217,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         if self.dlq.deliveries.is_spent(known, self.message):
             letter = letter_of_poison(self, exc, known, seen=True, reported=end.failure)
         if letter is None:
-            closing.go_on(give_back)
+            closing.run_waiting_steps(give_back)
         elif is_a(exc, TimeLimitExceeded):
             closing.write(letter, partial(self._end_late, give_back))
         else:

@@ -1,7 +1,7 @@
 """Writes the letters of requests to the store, or to the spool. Messages are acknowledged only afterwards.
 
-Letters and outcomes enter, and every record takes the same path: ``Desk`` -> ``Writer`` -> ``StoreCalls`` ->
-the store, in a storm through ``SaverProcess``. On its way to the writer's thread, a record is *written*; that
-thread *saves* it. If the store fails, the record goes to the spool. Then the request is called back. This
-room knows the store by its type. It may not know requests, why a message ran, or what follows.
+Letters and outcomes enter, and every record takes the same path: ``LoopCallbacks`` -> ``Writer`` ->
+``StoreCalls`` -> the store, in a storm through ``SaverProcess``. If the store fails, the record goes to the
+spool. Then the request is called back. This room knows the store by its type. It may not know requests, why a
+message ran, or what follows.
 """

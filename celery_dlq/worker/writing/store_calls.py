@@ -39,8 +39,8 @@ _CAUSES = 5
 _Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
 
 
-def save(store: Store, records: Sequence[Record]) -> None:
-    """Save letters before outcomes, so that a letter and its success in one batch end resolved."""
+def write(store: Store, records: Sequence[Record]) -> None:
+    """Write letters before outcomes, so that a letter and its success in one batch end resolved."""
     letters = [record for record in records if isinstance(record, DeadLetter)]
     outcomes = [record for record in records if isinstance(record, Outcome)]
     parked = [letter for letter in letters if letter.state is State.PARKED]
@@ -54,7 +54,7 @@ def save(store: Store, records: Sequence[Record]) -> None:
 
 
 class StoreCalls:
-    """Saves records and puts questions. One thread at a time may use it.
+    """Writes records and puts questions. One thread at a time may use it.
 
     :param open_store: makes the store on first use.
     :param health: records whether the store works.
@@ -83,12 +83,12 @@ class StoreCalls:
         """Let ``saver_process`` save the batches that it takes, from now on."""
         self._saver_process = self._saver_process or saver_process
 
-    def save(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Save ``records``; returns the records that the store did not accept."""
+    def write(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Write ``records``; returns the records that the store did not accept."""
         if self._is_paused():
             return records
         try:
-            refused = hand_over(records, self.save_or_raise)
+            refused = hand_over(records, self.write_or_raise)
         except CeleryDLQError as error:
             self.fails(error)
             return records
@@ -98,8 +98,8 @@ class StoreCalls:
         self.works()
         return [records[place] for place in refused]
 
-    def save_or_raise(self, records: Sequence[Record]) -> None:
-        """Save ``records`` in one transaction, in the saver process or here.
+    def write_or_raise(self, records: Sequence[Record]) -> None:
+        """Write ``records`` in one transaction, in the saver process or here.
 
         :raises StoreError: the store failed, or did not answer in time.
         """
@@ -108,7 +108,7 @@ class StoreCalls:
             with contextlib.suppress(SaverGone):
                 self._calls.call(lambda: process.save(records))
                 return
-        self._calls.call(lambda: save(self._open_store(), records))
+        self._calls.call(lambda: write(self._open_store(), records))
 
     def ask(
         self, question: Callable[[Store, Sequence[Any]], Sequence[Any]], about: Sequence[Any]
@@ -130,7 +130,7 @@ class StoreCalls:
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.ask(_check, [None])
+        self.ask(lambda store, _: [store.check_schema()], [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""
@@ -153,11 +153,6 @@ class StoreCalls:
 
     def _is_paused(self) -> bool:
         return self._monotonic() < self._paused_until
-
-
-def _check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
-    store.check_schema()
-    return [None]
 
 
 class BoundedCalls:
@@ -293,7 +288,7 @@ class SpoolDrain:
         if self._steps is None:
             if self._monotonic() < self._due_at:
                 return
-            self._steps, self._drained = self._spool.drain(self._store.save_or_raise), Drained()
+            self._steps, self._drained = self._spool.drain(self._store.write_or_raise), Drained()
         try:
             step = next(self._steps, None)
         except CeleryDLQError as error:

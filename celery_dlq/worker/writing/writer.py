@@ -310,7 +310,7 @@ class Writer:
     def _write(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        left = self._store.save([entry.record for entry in entries])
+        left = self._store.write([entry.record for entry in entries])
         if left:
             self._spool.keep(left)
         for entry in entries:

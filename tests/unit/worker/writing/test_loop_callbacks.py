@@ -4,8 +4,8 @@ import threading
 import pytest
 from support.factories import letter
 
-from celery_dlq.worker.writing import desk as module
-from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing import loop_callbacks as module
+from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S
 
 
@@ -64,7 +64,7 @@ def spooled():
 
 @pytest.fixture
 def desk(writer, spooled):
-    return Desk(writer, spooled.append)
+    return LoopCallbacks(writer, spooled.append)
 
 
 def test_in_the_event_loop_the_caller_goes_on_and_is_called_back_there(desk, writer):

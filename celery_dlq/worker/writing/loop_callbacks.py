@@ -28,7 +28,7 @@ T = TypeVar("T")
 NOW_S = 10.0
 
 
-class Desk:
+class LoopCallbacks:
     """Has records written and questions put, and calls back: in the event loop if the caller runs in its
     thread; otherwise the caller waits.
 
@@ -41,7 +41,7 @@ class Desk:
         self._writer, self._spool = writer, spool
         self._safe: deque[Callable[[], object]] = deque()
         self._loop_thread: int | None = None
-        self._bell = _Bell()
+        self._wakeup = _LoopWakeup()
 
     @property
     def is_in_loop(self) -> bool:
@@ -53,14 +53,11 @@ class Desk:
 
         :param urgent: whether the message keeps another one from being delivered until then.
         """
-        if self.is_in_loop:
-            quiet_s = HELD_QUIET_S if urgent else QUIET_S
-            self._writer.write(what, lambda: self._hand_over(then), quiet_s=quiet_s)
-            return
-        stored = threading.Event()
-        self._writer.write(what, stored.set, quiet_s=0.0)
-        stored.wait()
-        then()
+        quiet_s = (HELD_QUIET_S if urgent else QUIET_S) if self.is_in_loop else 0.0
+        self._call_back(
+            lambda safe: self._writer.write(what, partial(safe, None), quiet_s=quiet_s),
+            lambda _: then(),
+        )
 
     def write_now(self, what: Record) -> None:
         """Make ``what`` durable before returning. For signal handlers: the interrupted code may hold a lock
@@ -78,7 +75,7 @@ class Desk:
     def ask(self, question: Callable[[Store], T], then: Callable[[T | None], object]) -> None:
         """Put ``question`` to the store, then call ``then`` with the answer; None if the store did not
         answer. Earlier records are stored, or spooled, by then."""
-        self._ask(partial(self._writer.ask, question), then)
+        self._call_back(partial(self._writer.ask, question), then)
 
     def ask_together(
         self,
@@ -88,15 +85,16 @@ class Desk:
     ) -> None:
         """Put ``question`` to the store in one call for all waiting questions of its kind: it gets all their
         subjects, and answers in the same order. Earlier records need not be stored by then."""
-        self._ask(partial(self._writer.ask_together, question, about), then)
+        self._call_back(partial(self._writer.ask_together, question, about), then)
 
-    def _ask(
+    def _call_back(
         self,
         put: Callable[[Callable[[T | None], object]], None],
         then: Callable[[T | None], object],
     ) -> None:
+        """Call ``then`` with the answer to what ``put`` gives to the writer."""
         if self.is_in_loop:
-            put(lambda answer: self._hand_over(partial(then, answer)))
+            put(lambda answer: self._call_in_loop(partial(then, answer)))
             return
         answered, answers = threading.Event(), list[T | None]()
 
@@ -110,7 +108,7 @@ class Desk:
 
     def join_loop(self, hub: Any) -> None:
         """Call back in ``hub`` (the caller's thread runs it) until :meth:`leave_loop`."""
-        hub.add_reader(self._bell.read_fd, self._on_bell)
+        hub.add_reader(self._wakeup.read_fd, self._on_wakeup)
         self._loop_thread = threading.get_ident()
 
     def leave_loop(self) -> None:
@@ -120,13 +118,13 @@ class Desk:
         self._writer.flush()
         self._run_safe()
 
-    def _hand_over(self, then: Callable[[], object]) -> None:
+    def _call_in_loop(self, then: Callable[[], object]) -> None:
         self._safe.append(then)
-        if len(self._safe) == 1:  # the bell has rung for those before
-            self._bell.ring()
+        if len(self._safe) == 1:  # the loop is woken for those before
+            self._wakeup.wake()
 
-    def _on_bell(self) -> None:
-        self._bell.silence()
+    def _on_wakeup(self) -> None:
+        self._wakeup.silence()
         self._run_safe()
 
     def _run_safe(self) -> None:
@@ -139,7 +137,7 @@ class Desk:
                 logger.exception("dead letter stored, but its message could not be finished")
 
 
-class _Bell:
+class _LoopWakeup:
     """Wakes an event loop from another thread."""
 
     def __init__(self) -> None:
@@ -147,8 +145,8 @@ class _Bell:
         os.set_blocking(self.read_fd, False)
         os.set_blocking(self._write_fd, False)
 
-    def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: it rings already
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it wakes already
             os.write(self._write_fd, b"!")
 
     def silence(self) -> None:
