@@ -40,6 +40,35 @@ class Guard(Protocol):
         return
 
 
+class ConsumerGuard(Guard):
+    """A guard that keeps the consumer whose messages it holds. It repeats its tasks while the broker is
+    connected."""
+
+    _consumer: Any = None
+    _onward: Onward
+    #: The number of lost connections. Messages that came before the last one must not run.
+    _connection = 0
+    _timer_entries: Sequence[Any] = ()
+
+    def join(self, consumer: Any, onward: Onward) -> bool:
+        """Every message has to pass this guard."""
+        self._consumer, self._onward = consumer, onward
+        return True
+
+    def stop(self) -> None:
+        """Called when the connection is lost, or about to be closed. The broker delivers the messages that
+        wait here again."""
+        self._connection += 1
+        for entry in self._timer_entries:
+            entry.cancel()
+        self._timer_entries = ()
+
+    def _repeat(self, *calls: tuple[float, Callable[[], object]]) -> None:
+        """Make each of ``calls`` after its seconds, again and again."""
+        repeat = self._consumer.timer.call_repeatedly
+        self._timer_entries = [repeat(seconds, call) for seconds, call in calls]
+
+
 def watch_end(request: Any, note: Callable[[tuple[Any, Any, Any]], object]) -> None:
     """Call ``note`` with ``(failed, result or ExceptionInfo, seconds)`` before Celery learns that the run of
     ``request`` has ended."""

@@ -24,7 +24,7 @@ from celery_dlq.model.worker import Circuit, CircuitChange, CircuitState
 from celery_dlq.retry.breaker import probe_failed, probe_succeeded, probe_was_inconclusive, probed
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import NO_COPY
-from celery_dlq.worker.admission import Guard, Onward, watch_end
+from celery_dlq.worker.admission import ConsumerGuard, Onward, watch_end
 from celery_dlq.worker.admission.circuit_options import FAILURES, key_of, limits_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
 from celery_dlq.worker.message import came_back, name_of
@@ -43,7 +43,7 @@ QUIET_TICKS = 10
 IDLE_TICKS = 10
 
 
-class Breaker(Guard):
+class Breaker(ConsumerGuard):
     """Parks the messages of open circuits, and lets one probe run among all workers.
 
     :param draw: spreads the messages that are due at the same time.
@@ -59,21 +59,16 @@ class Breaker(Guard):
     ) -> None:
         self._capture, self._desk, self._board = capture, desk, board
         self._draw = draw
-        self._onward: Onward
-        self._consumer: Any = None
-        self._timer_entries: list[Any] = []
         #: Tasks with a limit of transient failures.
         self._watched: frozenset[str] = frozenset()
         self._give_slot_back: Callable[[], object] | None = None
         #: Ticks since a message came, or a run ended.
         self._quiet_ticks = 0
-        #: The number of lost connections. Messages that came before the last one must not run.
-        self._connection = 0
         self._probes: dict[str, Any] = {}
 
     def join(self, consumer: Any, onward: Onward) -> bool:
         """Messages have to pass this guard if any task of the app has a limit of transient failures."""
-        self._consumer, self._onward = consumer, onward
+        super().join(consumer, onward)
         tasks = consumer.app.tasks.values()
         self._watched = frozenset(str(task.name) for task in tasks if limits_of(task, FAILURES))
         # Only prefork has slots; in other pools a message waits in the pool itself.
@@ -97,17 +92,8 @@ class Breaker(Guard):
     def start(self) -> None:
         """Called when the broker is connected."""
         if self._watched:
-            repeat = self._consumer.timer.call_repeatedly
-            self._timer_entries = [repeat(TICK_S, self.tick), repeat(TELL_S, self._tell)]
+            self._repeat((TICK_S, self.tick), (TELL_S, self._tell))
             self.tick()  # to know the open circuits before messages come
-
-    def stop(self) -> None:
-        """Called when the connection is lost, or about to be closed. The broker delivers the waiting messages
-        again."""
-        self._connection += 1
-        for entry in self._timer_entries:
-            entry.cancel()
-        self._timer_entries = []
 
     def tick(self) -> None:
         """Exchange news with the store, and give up probes that ended without a result."""

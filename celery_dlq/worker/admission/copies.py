@@ -33,7 +33,7 @@ from celery_dlq.model.headers import (
     sending_of,
 )
 from celery_dlq.store.base import Drop
-from celery_dlq.worker.admission import Guard, Onward
+from celery_dlq.worker.admission import ConsumerGuard, Onward
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
@@ -80,7 +80,7 @@ class _Report:
     about: Any
 
 
-class Copies(Guard):
+class Copies(ConsumerGuard):
     """Lets one copy of each message pass, and drops the others."""
 
     def __init__(self, desk: LoopCallbacks) -> None:
@@ -89,17 +89,8 @@ class Copies(Guard):
         #: limit for a minute before it runs unchecked.
         self._unreported: list[_Report] = []
         self._is_timed = False
-        #: The number of lost connections. Messages that came before the last one must not run.
-        self._connection = 0
         #: The requests that ran when the last connection was lost, by id.
         self._runs: dict[str, DLQRequest] = {}
-        self._consumer: Any = None
-        self._onward: Onward
-
-    def join(self, consumer: Any, onward: Onward) -> bool:
-        """Every message has to pass this guard, because any message may be a copy."""
-        self._consumer, self._onward = consumer, onward
-        return True
 
     def admits(self, request: Any) -> bool:
         """Whether ``request`` is the only copy. If that is unknown, it waits for the store's answer."""
@@ -119,7 +110,7 @@ class Copies(Guard):
     def stop(self) -> None:
         """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
         back to the broker."""
-        self._connection += 1
+        super().stop()
         # It is not known of other requests whether they gave their messages back.
         active = [run for run in tuple(state.active_requests) if isinstance(run, DLQRequest)]
         self._runs = {run.id: run for run in active}

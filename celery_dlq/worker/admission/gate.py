@@ -20,7 +20,7 @@ from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_was_inconclusive, probed
-from celery_dlq.worker.admission import Guard, Onward, watch_end
+from celery_dlq.worker.admission import ConsumerGuard, Onward, watch_end
 from celery_dlq.worker.admission.circuit_options import STREAK, limits_of
 from celery_dlq.worker.body.report import reported
 from celery_dlq.worker.request.request import DLQRequest
@@ -148,7 +148,7 @@ class _Held:
     size: int
 
 
-class Gate(Guard):
+class Gate(ConsumerGuard):
     """Holds a request while this worker has opened the circuit of its task, or while too many letters wait
     for the writer.
 
@@ -168,13 +168,10 @@ class Gate(Guard):
         self._probes: dict[str, Any] = {}
         # Without an event loop Celery runs its timers on a thread.
         self._lock = threading.Lock()
-        self._consumer: Any = None
-        self._onward: Onward
-        self._timer_entry: Any = None
 
     def join(self, consumer: Any, onward: Onward) -> bool:
         """Every message has to pass: the writer may be full at any time."""
-        self._consumer, self._onward = consumer, onward
+        super().join(consumer, onward)
         tasks = consumer.app.tasks.values()
         limits = {str(task.name): found for task in tasks if (found := limits_of(task, STREAK))}
         self.circuits = OwnCircuits(limits, self._monotonic)
@@ -191,13 +188,12 @@ class Gate(Guard):
         if visible_after_s:
             # Half of it, because some seconds had passed before the message came here.
             self._hold_at_most_s = min(HOLD_S, float(visible_after_s) / 2)
-        self._timer_entry = self._consumer.timer.call_repeatedly(TICK_S, self.tick)
+        self._repeat((TICK_S, self.tick))
 
     def stop(self) -> None:
         """The connection is lost, or about to be closed. The broker delivers the held messages again. Probes
         stay: one that runs may end well, and for one that is forgotten the next tick allows another."""
-        if self._timer_entry is not None:
-            self._timer_entry.cancel()
+        super().stop()
         with self._lock:
             self._held.clear()
 

@@ -19,7 +19,7 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.worker.admission import Guard, Onward
+from celery_dlq.worker.admission import ConsumerGuard
 from celery_dlq.worker.request.handover import free_slot
 
 logger: logging.Logger = get_logger(__name__)
@@ -44,25 +44,17 @@ class _Isolation:
     running: bool = False
 
 
-class IsolatedRun(Guard):
+class IsolatedRun(ConsumerGuard):
     """Holds all other requests while one request is alone, or waits to be alone. A held message stays
     unacknowledged, so the broker delivers it again however the worker ends."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._consumer: Any = None
-        self._onward: Onward
         self._isolation: _Isolation | None = None
         self._held: deque[Any] = deque()
         self._coming: set[Any] = set()
         # Without an event loop Celery runs its timers on a thread.
         self._lock = threading.RLock()
-
-    def join(self, consumer: Any, onward: Onward) -> bool:
-        """Every message has to pass this guard, because any message may arrive while another must be
-        alone."""
-        self._consumer, self._onward = consumer, onward
-        return True
 
     def admits(self, request: Any) -> bool:
         """Whether no request is alone, or waits to be. Otherwise ``request`` is held until that one has
@@ -119,6 +111,7 @@ class IsolatedRun(Guard):
     def stop(self) -> None:
         """Called when the connection is lost, or the worker shuts down. Held messages go back to the
         broker."""
+        super().stop()
         with self._lock:
             self._isolation = None
             self._held.clear()
