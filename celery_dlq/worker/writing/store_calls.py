@@ -130,7 +130,7 @@ class StoreCalls:
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.ask(lambda store, _: [store.check_schema()], [None])
+        self.ask(_check, [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""
@@ -153,6 +153,11 @@ class StoreCalls:
 
     def _is_paused(self) -> bool:
         return self._monotonic() < self._paused_until
+
+
+def _check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
+    store.check_schema()
+    return [None]
 
 
 class BoundedCalls:

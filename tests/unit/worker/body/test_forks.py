@@ -9,7 +9,7 @@ import pytest
 from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask
-from celery_dlq.worker.batches import run_batch
+from celery_dlq.worker.body.batch import run_batch
 from celery_dlq.worker.body.ending import current_run
 
 #: The exit code of a child that comes back from the tracer, where Celery would go on in it.
