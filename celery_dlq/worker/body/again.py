@@ -76,7 +76,7 @@ def next_step(
     if decision.verdict is Verdict.TERMINAL:
         return died(request, exc, decision, Reason.TERMINAL)
     outage = is_outage(task, request)
-    wait, free = wait_after(task, exc, request, decision, outage=outage)
+    wait, free = wait_after(task, request, decision, outage=outage)
     if isinstance(wait, Exhausted):
         return died(request, exc, decision, Reason.EXHAUSTED, wait.why)
     # While the circuit is open, the retry does not run: it is parked before it reaches the pool.

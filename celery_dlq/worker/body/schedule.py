@@ -14,11 +14,11 @@ from typing import Any
 
 from celery.app.task import Context
 
-from celery_dlq.classify import Decision, subject
+from celery_dlq.classify import Decision
 from celery_dlq.model.headers import free_runs
 from celery_dlq.retry import Exhausted, RetryBudget, RetryPolicy, Wait
 from celery_dlq.worker.body.report import Tracer
-from celery_dlq.worker.failure import read_attempts, type_name
+from celery_dlq.worker.failure import read_attempts
 from celery_dlq.worker.options import TaskOptions
 
 
@@ -65,15 +65,12 @@ def fixed_delay(task: TaskOptions) -> float | None:
 
 
 def wait_after(
-    task: TaskOptions, exc: BaseException, request: Context, decision: Decision, *, outage: bool
+    task: TaskOptions, request: Context, decision: Decision, *, outage: bool
 ) -> tuple[Wait | Exhausted, int]:
-    """The wait after the run of ``request`` that ``exc`` ended, and the number of earlier runs that used up
-    no attempt."""
+    """The wait after a run of ``request`` that failed, and the number of earlier runs that used up no
+    attempt."""
     earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
     free = min(free_runs(request.headers), int(request.retries))
-    is_new = bool(earlier) and earlier[-1].exception_type != type_name(type(subject(exc)))
-    if is_new and task._wiring.settings.restart_on_new_error:
-        free = int(request.retries)
     policy = policy_for(task, decision)
     # One attempt is a promise that the body runs at most once.
     uncounted = (decision.throttled or outage) and policy.max_attempts != 1

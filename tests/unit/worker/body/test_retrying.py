@@ -19,7 +19,7 @@ from celery_dlq import (
     Verdict,
 )
 from celery_dlq.classify import Decision
-from celery_dlq.model.headers import ATTEMPTS_HEADER, FREE_HEADER
+from celery_dlq.model.headers import FREE_HEADER
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
     Refused,
