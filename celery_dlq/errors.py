@@ -130,8 +130,8 @@ class UnknownOperation(CeleryDLQError):
     """No operation has this id; list them with: celery -A <app> dlq operations list."""
 
 
-class UnknownAutoRedrive(CeleryDLQError):
-    """No automatic redrive has this name; list them with: celery -A <app> dlq auto list."""
+class UnknownAutomation(CeleryDLQError):
+    """No automatic redrive and no handler has this name; list them with: celery -A <app> dlq auto list."""
 
 
 class OrdersError(CeleryDLQError):
@@ -184,10 +184,6 @@ class HandlerError(CeleryDLQError):
 
 class TicketError(CeleryDLQError):
     """The other system cannot open a ticket now, but may later; see: celery dlq help repair-and-escalate."""
-
-
-class UnknownHandler(CeleryDLQError):
-    """This app has no repair handler with that name; list them with: celery -A <app> dlq handlers list."""
 
 
 class IngestError(CeleryDLQError):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from celery_dlq.errors import RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import Handling
 from celery_dlq.model.headers import ATTEMPTS_HEADER
@@ -103,6 +103,13 @@ def hide_handling(handling: Handling, redactor: Redactor) -> Handling:
         for name, value in handling.detail.items()
     }
     return replace(handling, error=redactor.text(handling.error), detail=detail)
+
+
+def hide_automation(one: Handling | AutoStatus, redactor: Redactor) -> Handling | AutoStatus:
+    """``one`` without secrets."""
+    return (
+        hide_status(one, redactor) if isinstance(one, AutoStatus) else hide_handling(one, redactor)
+    )
 
 
 def hide_act(act: AuditRow, redactor: Redactor) -> AuditRow:

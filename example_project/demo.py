@@ -85,7 +85,6 @@ def run(tax_url: str) -> None:
     with worker(console, for_night, "--queues", "shop,dlq-handlers") as process:
         wait_for(lambda: checks.unresolved(resolved_at_night, store), process)
     dlq(console, "auto", "history", environment=for_night)
-    dlq(console, "handlers", "history", environment=for_night)
 
     say("The fix: release 2 is deployed in the morning. What is left goes back by hand.")
     with worker(console, {release.VARIABLE: "2"}) as process:

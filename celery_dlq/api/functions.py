@@ -1,28 +1,21 @@
-"""The part of the Python API that registers functions of the user: hooks, repairs, upgrades, and handlers."""
+"""The part of the Python API that registers functions of the user: hooks, repairs and upgrades."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from celery_dlq.api.parts import AppParts
-from celery_dlq.errors import SettingsError, UnknownHandler, page
+from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.event import EventHook, EventKind, find_hook, shown
-from celery_dlq.known import names_its_arguments, unknown_name
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.functions import RepairFunction, Upgrade, functions_of, numbers_of
 from celery_dlq.settings.validation import Allowed
-from celery_dlq.store.base import Filter, Operation
-from celery_dlq.worker.task import DLQTask
-
-if TYPE_CHECKING:
-    from celery_dlq.upkeep.handlers.calling import HandlerTrial
-    from celery_dlq.upkeep.handlers.definition import Handler, HandlerFunction
+from celery_dlq.store.base import Operation
 
 OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
 OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
@@ -31,7 +24,6 @@ OfStall = TypeVar("OfStall", bound=EventHook | Callable[[Stall], Any])
 OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any])
 
 
-HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
 RepairT = TypeVar("RepairT", bound=RepairFunction)
 
 _REPAIR_NAME = Allowed(
@@ -44,11 +36,9 @@ _REPAIR_NAME = Allowed(
     ),
 )
 
-_EVERY_LETTER = Filter()
-
 
 class FunctionsAPI(AppParts):
-    """The methods of a dead-letter queue that register hooks, repairs, upgrades and handlers. Each ``on_``
+    """The methods of a dead-letter queue that register hooks, repairs and upgrades. Each ``on_``
     method is also a decorator: it returns its argument.
 
     :raises SettingsError: from each of them, if the argument cannot be a hook.
@@ -138,115 +128,6 @@ class FunctionsAPI(AppParts):
 
         return register
 
-    @cached_property
-    def handlers(self) -> dict[str, Handler]:
-        """The handlers by name, in the order of their registration."""
-        return {}
-
-    @names_its_arguments(SettingsError, "@handler")
-    def handler(
-        self,
-        *,
-        where: Filter = _EVERY_LETTER,
-        all: bool = False,
-        timeout: float = 60.0,
-        version: str = "1",
-        per_hour: int = 1_000,
-        once_per_group: bool = False,
-        name: str | None = None,
-        queue: str | None = None,
-    ) -> Callable[[HandlerT], HandlerT]:
-        """Register a function that decides about dead letters: a decorator. The function gets a
-        :class:`~celery_dlq.HandlerLetter`, and returns a ``Redrive``, ``Discard``, ``Ticket``, ``Escalate``
-        or ``Leave``. Of several handlers that match a letter, the one registered first gets it; if that
-        leaves the letter, the next one does.
-
-        :param where: the letters that it gets, as far as they are dead.
-        :param all: give it every dead letter. A ``where`` that matches everything needs this.
-        :param timeout: seconds that a call may take.
-        :param version: it is called once for each failure of a letter and each version.
-        :param per_hour: how often it is called within an hour.
-        :param once_per_group: give it one letter of each group. Only such a handler may return a ``Ticket``
-            or an ``Escalate``.
-        :param name: its name in the audit and on the command line; by default that of the function. An
-            object that can be called has no name of its own.
-        :param queue: the queue of its messages; by default ``dlq_handler_queue``.
-        :raises SettingsError: a value is not allowed, or another function has this name.
-        """
-        from celery_dlq.upkeep.handlers.definition import Handler
-
-        def register(function: HandlerT) -> HandlerT:
-            named = _own_name(function) if name is None else name
-            new = Handler(
-                name=named, function=function, where=where, all=all, timeout=timeout,
-                version=version, per_hour=per_hour, once_per_group=once_per_group, queue=queue,
-            )  # fmt: skip
-            self._add(new)
-            return function
-
-        return register
-
-    def try_handler(
-        self, name: str, *, ids: Sequence[str] = (), limit: int = 20
-    ) -> Iterator[HandlerTrial]:
-        """The verdicts that a handler would return. It is called in this process, with real letters; nothing
-        is sent or changed, except by the handler itself.
-
-        :param ids: the letters; by default those that it would get next.
-        :param limit: the most letters, if no ids are given.
-        :raises UnknownHandler: the app has no handler of this name.
-        """
-        from celery_dlq.upkeep.handlers.calling import Caller, dry_run, next_ids
-
-        handler = self.handler_named(name)
-        chosen = ids or next_ids(self.store, self.handlers, handler, limit)
-        caller = Caller(self.app, self.redactor, self.store.now)
-        return dry_run(self.store, caller, handler, chosen)
-
-    def handler_named(self, name: str) -> Handler:
-        """The handler with this name. The app's modules are imported first.
-
-        :raises UnknownHandler: the app has none.
-        """
-        self.app.loader.import_default_modules()
-        if name not in self.handlers:
-            if not self.handlers:
-                raise UnknownHandler("This app has no repair handlers; see @dlq.handler.")
-            raise UnknownHandler(unknown_name("a handler of this app", name, self.handlers))
-        return self.handlers[name]
-
-    def _add(self, new: Handler) -> None:
-        known = self.handlers.get(new.name)
-        if known is not None and _is_another(known.function, new.function):
-            raise SettingsError(
-                f"Handler {new.name}: {shown(known.function)} has this name already; give "
-                f"{shown(new.function)} another one by name=."
-            )
-        if not self.handlers:
-            self._install()
-        self.handlers[new.name] = new
-
-    def _install(self) -> None:
-        """Let workers run handlers. Without handlers, none of this is imported."""
-        from celery import Task
-
-        from celery_dlq.model.handling import HANDLE_TASK
-        from celery_dlq.upkeep.handlers.calling import register_task
-
-        # Its failures must not become letters.
-        base = Task if issubclass(self.app.Task, DLQTask) else None
-        register_task(self.app, HANDLE_TASK, self, base)
-
-
-def _own_name(function: object) -> str:
-    found = getattr(function, "__name__", None)
-    if not isinstance(found, str):
-        raise SettingsError(
-            f"This handler is an object of {shown(function)}, which has no name of its own; give one: "
-            f'@dlq.handler(name="…"). See {page("repair-and-escalate")}.'
-        )
-    return found
-
 
 def _check_new(what: str, known: RepairFunction | None, new: RepairFunction) -> None:
     """Check that ``new`` can be registered.
@@ -255,13 +136,13 @@ def _check_new(what: str, known: RepairFunction | None, new: RepairFunction) -> 
     :raises SettingsError: it cannot be called, or another function is known.
     """
     find_hook(new)
-    if known is not None and _is_another(known, new):
+    if known is not None and is_another(known, new):
         raise SettingsError(
             f"{what}: {shown(known)} is registered so already; remove it, or {shown(new)}."
         )
 
 
-def _is_another(known: object, new: object) -> bool:
+def is_another(known: object, new: object) -> bool:
     """Whether these are two functions. One function comes twice if its module is imported twice."""
     if shown(known) != shown(new):
         return True

@@ -8,10 +8,9 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from celery_dlq.api.functions import FunctionsAPI
+from celery_dlq.api.automations import AutomationAPI
 from celery_dlq.api.groups import GroupAPI
 from celery_dlq.api.monitoring import MonitoringAPI
-from celery_dlq.api.redrives import RedriveAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, MonitoringAPI):
+class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app

@@ -35,7 +35,6 @@ _SECTIONS = {
         "unpark": "letters.changes:unpark",
         "operations": "redrive.operations:operations",
         "auto": "redrive.auto:auto",
-        "handlers": "letters.handlers:handlers",
     },
     "Close and keep": {
         "discard": "letters.changes:discard",

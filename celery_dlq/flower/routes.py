@@ -17,7 +17,7 @@ from celery_dlq.flower.http.handler import Api, Handler, Page
 from celery_dlq.flower.http.site import STATIC, Site
 from celery_dlq.flower.resources import (
     audit,
-    auto_redrives,
+    automations,
     bulk,
     compare,
     editor,
@@ -156,11 +156,10 @@ PAGES = (
     Route("/dead-letters/audit", audit.AuditPage),
     Route("/dead-letters/unknown-exceptions", unknown.UnknownPage),
     Route("/dead-letters/export/{name}", export.ExportPage),
-    Route("/dead-letters/auto-redrives", auto_redrives.AutosPage),
-    Route("/dead-letters/auto-redrives/{name}", auto_redrives.AutoPage),
-    Route("/dead-letters/auto-redrives/{name}/dry-run", auto_redrives.TrialPage),
-    *_acts("/dead-letters/auto-redrives/{name}", auto_redrives.AutoAct, *auto_redrives.ACTS),
-    Route("/dead-letters/auto-redrive-runs/{id}", auto_redrives.AutoRunPage),
+    Route("/dead-letters/automations", automations.AutosPage),
+    Route("/dead-letters/automations/{name}", automations.AutoPage),
+    Route("/dead-letters/automations/{name}/dry-run", automations.TrialPage),
+    *_acts("/dead-letters/automations/{name}", automations.AutoAct, *automations.ACTS),
 )
 
 API = (
@@ -176,12 +175,10 @@ API = (
     Route("/api/dead-letters/operations", operations.Operations),
     Route("/api/dead-letters/operations/{id}", operations.OneOperation),
     *_acts("/api/dead-letters/operations/{id}", operations.Move, *operations.ACTS),
-    Route("/api/dead-letters/auto-redrives", auto_redrives.AutoRedrives),
-    Route("/api/dead-letters/auto-redrives/{name}", auto_redrives.OneAutoRedrive),
-    Route("/api/dead-letters/auto-redrives/{name}/dry-run", auto_redrives.AutoTrial),
-    *_acts("/api/dead-letters/auto-redrives/{name}", auto_redrives.MoveAuto, *auto_redrives.ACTS),
-    Route("/api/dead-letters/auto-redrive-runs", auto_redrives.AutoRuns),
-    Route("/api/dead-letters/auto-redrive-runs/{id}", auto_redrives.OneAutoRun),
+    Route("/api/dead-letters/automations", automations.Automations),
+    Route("/api/dead-letters/automations/{name}", automations.OneAutomation),
+    Route("/api/dead-letters/automations/{name}/dry-run", automations.AutoTrial),
+    *_acts("/api/dead-letters/automations/{name}", automations.MoveAuto, *automations.ACTS),
 )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from celery_dlq.codec import dump_json
-from celery_dlq.model.handling import ADDRESSES, by_handler
+from celery_dlq.model.automation import actor_of
+from celery_dlq.model.handling import ADDRESSES
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
 from celery_dlq.view import times
@@ -24,7 +25,7 @@ from celery_dlq.view.operations import given_orders, letters_said, outcome_text,
 from celery_dlq.view.text import byte_size, counted, first_line, last_part, visible, visible_lines
 
 __all__ = [
-    "MEANINGS", "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "ends_of", "fact",
+    "MEANINGS", "actor_of", "address", "ago", "byte_size", "counted", "diff", "duration", "ends_of", "fact",
     "given_orders", "last_part", "letters_said", "line", "lines", "moment", "outcome_text", "query", "rate",
     "said", "short", "span", "state_kind", "state_word", "value",
 ]  # fmt: skip

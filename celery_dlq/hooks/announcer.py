@@ -11,7 +11,7 @@ from functools import partial
 from celery_dlq.hooks.caller import Waiting
 from celery_dlq.hooks.event import EventKind, EventValue, route_of
 from celery_dlq.hooks.registry import Hooks
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.worker import Stall

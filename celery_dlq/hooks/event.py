@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_status
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall

@@ -17,7 +17,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook, EventValue
 from celery_dlq.hooks.http import USER_AGENT, Poster
 from celery_dlq.hooks.words import LINE_LIMIT, data, flat, headline, line
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall

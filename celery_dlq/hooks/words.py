@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from celery_dlq.hooks.event import Event, EventKind, EventValue
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall

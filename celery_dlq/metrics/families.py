@@ -85,7 +85,8 @@ TICKETS = Family(
 )
 AUTO_REDRIVES = Family(
     "celery_dlq_auto_redrives", GAUGE, ("name", "state"),
-    "1 for the state of each automatic redrive: active, paused by a person, or suspended by itself.",
+    "1 for the state of each automatic redrive, and of each handler that a person has paused or resumed: "
+    "active, paused by a person, or suspended by itself.",
 )
 AUTO_LETTERS = Family(
     "celery_dlq_auto_redrive_letters", GAUGE, ("name", "state"),

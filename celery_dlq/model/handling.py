@@ -1,5 +1,5 @@
-"""Repair handlers: the letters that they get, the verdicts that they return, and the record of what each
-did."""
+"""Handlers: the letters that they get, the verdicts that they return, and the record of what each automation
+did about a letter."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ ADDRESSES = ("https://", "http://")
 
 
 class HandlingState(str, Enum):
-    """The state of a handling: of one handler and one failure of a letter."""
+    """The state of a handling: of one automation and one failure of a letter."""
 
     #: A message for it was sent, or will be.
     QUEUED = "queued"
     #: A worker calls the handler.
     RUNNING = "running"
-    #: The handler's verdict was carried out.
+    #: The handler's verdict was carried out, or an automatic redrive chose the letter.
     DONE = "done"
     #: The handler raised, took too long, or killed its worker, as often as it is tried.
     FAILED = "failed"
     #: The letter changed first, or the handler got another version. Nothing was done.
     STALE = "stale"
+    #: An automatic redrive in shadow mode would have sent the letter. Nothing was done.
+    SHADOW = "shadow"
 
 
 #: The states that a handling leaves by itself.
@@ -162,19 +164,18 @@ def name_of(verdict: HandlerVerdict) -> str:
     return next(name for name, kind in VERDICTS.items() if isinstance(verdict, kind))
 
 
-def by_handler(name: str) -> str:
-    """The name of a handler in the audit, where people's names are."""
-    return f"handler:{name}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Handling:
-    """One handler and one failure of a letter. There is at most one for each version of the handler."""
+    """One automation and one failure of a letter. There is at most one for each version of a handler, and for
+    each run of an automatic redrive."""
 
     id: int
     task_id: str
+    #: As of then.
     fingerprint: str
-    handler: str
+    #: The automation.
+    name: str
+    #: Of the handler; or the id of the run of an automatic redrive, which is that of its operation.
     version: str
     #: The letter's last failure when it was chosen.
     failed_at: datetime
@@ -186,7 +187,7 @@ class Handling:
     detail: Mapping[str, Any]
     #: Why it failed, will be tried again, or is stale.
     error: str = ""
-    #: How often the handler was called.
+    #: How often the handler was called; 0 for an automatic redrive.
     tries: int
     queued_at: datetime
     started_at: datetime | None = None

@@ -227,9 +227,13 @@ def _letters(failed: Sequence[Sending]) -> str:
     """The most frequent failure, and the letters that came back."""
     [(fingerprint, count)] = Counter(ending.fingerprint for ending in failed).most_common(1)
     example = next(ending for ending in failed if ending.fingerprint == fingerprint)
-    times = "once " if count == 1 else f"{count} times "
-    most = "" if count == len(failed) else times
+    most = "" if count == len(failed) else f"{times(count)} "
     ids = ", ".join(ending.task_id for ending in failed[:_NAMED])
     more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
     group = f" (group {fingerprint})" if fingerprint else ""
     return f"{most}{example.why}{group}; letters {ids}{more}"
+
+
+def times(count: int) -> str:
+    """``count`` in words."""
+    return "once" if count == 1 else f"{count} times"

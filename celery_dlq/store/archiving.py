@@ -66,7 +66,6 @@ OF_LETTER: Mapping[str, Table] = {
     "redrives": tables.sending,
     "changes": tables.change,
     "handlings": tables.handling,
-    "runs": tables.auto_letter,
     "held": tables.held,
 }
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
@@ -122,11 +122,11 @@ class Measures:
     deaths: int
     #: Circuits that are not closed, by task and state.
     circuits: Mapping[tuple[str, CircuitState], int]
-    #: Letters that wait for a repair handler, or that it failed to handle, by handler and state.
+    #: Letters that wait for a handler, or that it failed to handle, by handler and state.
     handlings: Mapping[tuple[str, HandlingState], int]
     #: Groups with open letters that have a ticket or an escalation.
     tickets: Mapping[TicketKind, int]
-    #: The states of automatic redrives, by name.
+    #: The states of automations, by name.
     auto_redrives: Mapping[str, AutoState]
     #: Letters that automatic redrives chose within the last day, by name and the state of their sending.
     auto_letters: Mapping[tuple[str, SendingState], int]
@@ -206,15 +206,16 @@ class ToDo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandlerScope:
-    """A handler, as the store chooses letters for it."""
+class Scope:
+    """An automation, as the store chooses letters for it."""
 
     name: str
-    version: str
     #: The letters that it gets, as far as they are dead.
     where: Filter
+    #: Of the handler. It gets each failure of a letter once. Empty for an automatic redrive.
+    version: str = ""
     #: Whether it gets one letter of each group.
-    once_per_group: bool
+    once_per_group: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

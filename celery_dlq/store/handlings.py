@@ -1,7 +1,7 @@
-"""Handlings: the work of repair handlers on letters.
+"""Handlings: the acts of automations on letters.
 
-A dispatcher chooses the letters that a handler gets, and sends a message for each. A worker starts a handling
-and ends it with a verdict, which is carried out in the transaction that ends it.
+For each letter of a handler, a message is sent. A worker starts the handling and ends it with a verdict,
+which is carried out in the transaction that ends it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import (
-    LIVE,
     TRIES,
     Discard,
     Escalate,
@@ -27,39 +27,26 @@ from celery_dlq.model.handling import (
     HandlingState,
     Redrive,
     Ticket,
-    by_handler,
     name_of,
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
+from celery_dlq.store.base import Edit, Lease, Operation, Rows, Scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
-from celery_dlq.store.database.tables import group, handling, letter
+from celery_dlq.store.database.tables import handling, letter
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.groups.tickets import write_ticket
 from celery_dlq.store.letters.acts import discard_one
 from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
 from celery_dlq.store.redrive.operations import create_operation
-from celery_dlq.store.rows.query import (
-    Conditions,
-    conditions,
-    count_rows,
-    in_states,
-    one_of,
-    sums_by,
-)
-from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
+from celery_dlq.store.rows.query import Conditions, one_of, sums_by
+from celery_dlq.store.rows.rows import Row, fit_text, read_row, stored_id
 
 _QUEUED, _RUNNING = HandlingState.QUEUED.value, HandlingState.RUNNING.value
 _DONE, _FAILED, _STALE = (
     HandlingState.DONE.value, HandlingState.FAILED.value, HandlingState.STALE.value,
 )  # fmt: skip
-
-_LIVE = sorted(state.value for state in LIVE)
-
-#: The name of the verdict with which a handler passes a letter on.
-_LEFT = "leave"
 
 #: The most times that the wait before a message is sent again is doubled.
 _DOUBLINGS = 8
@@ -70,45 +57,14 @@ _REPLACED = "the handler has another version now"
 
 
 class Handlings(StoreRole):
-    """The handlings. One dispatcher at a time chooses and sends them, under a lease; if it has lost the
-    lease, its calls change nothing."""
-
-    @writes
-    def choose(
-        self,
-        connection: Connection,
-        held: Lease,
-        scope: HandlerScope,
-        earlier: Sequence[HandlerScope] = (),
-        *,
-        per_hour: int,
-        most: int,
-        since: datetime | None = None,
-    ) -> int | None:
-        """Queue the next letters of a handler; returns how many, or None if it may not get more now.
-
-        :param earlier: the handlers that were registered before it, which get their letters first.
-        :param per_hour: how often the handler is called within an hour.
-        :param most: how many letters wait for it at a time.
-        :param since: only letters that failed then or later.
-        """
-        now = clock.now(connection)
-        if not is_held(connection, held):
-            return None
-        limit = room(connection, scope.name, per_hour=per_hour, most=most, now=now)
-        if not limit:
-            return None
-        rows = chosen(connection, scope, earlier, since=since, limit=limit)
-        if rows:
-            connection.execute(insert(handling), [_new(row, scope, now) for row in rows])
-        return len(rows)
+    """The part of :class:`~celery_dlq.store.automations.Automations` for one letter at a time."""
 
     @writes
     def take_due(
         self,
         connection: Connection,
-        held: Lease,
-        scope: HandlerScope,
+        lease: Lease,
+        scope: Scope,
         *,
         limit: int,
         again_s: float,
@@ -116,7 +72,7 @@ class Handlings(StoreRole):
         """The ids of the handlings whose messages are to be sent now, the longest wait first, and how often
         each was already sent without being started. They are due again after ``again_s`` seconds, which
         double each time: a message may be lost, or wait long in its queue."""
-        if not is_held(connection, held):
+        if not is_held(connection, lease):
             return {}
         now = clock.now(connection)
         due = select(handling.c.id, handling.c.sends).where(_of(scope), _is_due(_QUEUED, now))
@@ -135,10 +91,10 @@ class Handlings(StoreRole):
         connection.execute(waiting.where(handling.c.state == _QUEUED).values(due_at=later))
 
     @writes
-    def expire(self, connection: Connection, held: Lease, scope: HandlerScope) -> int:
+    def expire(self, connection: Connection, lease: Lease, scope: Scope) -> int:
         """Queue the handlings again whose worker did not end them in time, or give up on them; and end those
         of other versions of the handler. Returns how many were given up."""
-        if not is_held(connection, held):
+        if not is_held(connection, lease):
             return 0
         now = clock.now(connection)
         overdue = and_(_of(scope), _is_due(_RUNNING, now))
@@ -146,7 +102,7 @@ class Handlings(StoreRole):
         given_up = connection.execute(failed.values(_ended(_FAILED, now, error=_LOST))).rowcount
         again = update(handling).where(overdue, handling.c.tries < TRIES)
         connection.execute(again.values(_again(now, now, _LOST)))
-        others = and_(handling.c.handler == scope.name, handling.c.version != scope.version)
+        others = and_(handling.c.name == scope.name, handling.c.version != scope.version)
         old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
         stale = _ended(_STALE, now, error=_REPLACED)
         connection.execute(update(handling).where(others, old).values(stale))
@@ -236,14 +192,14 @@ class Handlings(StoreRole):
 
     @writes
     def to_redrive(
-        self, connection: Connection, held: Lease, name: str, *, limit: int
+        self, connection: Connection, lease: Lease, name: str, *, limit: int
     ) -> list[Handling]:
         """The handlings of a handler whose letters are to be sent back, and have no operation yet. Those
         whose letters have changed since are ended."""
-        if not is_held(connection, held):
+        if not is_held(connection, lease):
             return []
         now = clock.now(connection)
-        due = and_(handling.c.handler == name, _is_due(_DONE, now))
+        due = and_(handling.c.name == name, _is_due(_DONE, now))
         stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
         rows = connection.execute(stored).mappings().all()
         changed = [row["id"] for row in rows if not _is_as_chosen(connection, row)]
@@ -253,11 +209,11 @@ class Handlings(StoreRole):
 
     @writes
     def redrive(
-        self, connection: Connection, held: Lease, ids: Sequence[int], operation: Operation
+        self, connection: Connection, lease: Lease, ids: Sequence[int], operation: Operation
     ) -> bool:
         """Store the operation that sends the letters of ``ids`` back, and note it with them. False if the
         lease is lost."""
-        if not is_held(connection, held):
+        if not is_held(connection, lease):
             return False
         create_operation(connection, operation)
         _set(connection, ids, operation=operation.id, due_at=None)
@@ -268,7 +224,7 @@ class Handlings(StoreRole):
         self,
         connection: Connection,
         *,
-        handler: str | None = None,
+        name: str | None = None,
         letter_id: str | None = None,
         states: frozenset[HandlingState] = frozenset(),
         limit: int = 50,
@@ -281,8 +237,8 @@ class Handlings(StoreRole):
         :param after: the cursor of the previous rows.
         """
         found: Conditions = [] if after is None else [handling.c.id < after]
-        if handler is not None:
-            found.append(handling.c.handler == handler)
+        if name is not None:
+            found.append(handling.c.name == name)
         if letter_id is not None:
             found.append(handling.c.task_id == stored_id(letter_id))
         if states:
@@ -295,27 +251,14 @@ class Handlings(StoreRole):
     def count(
         self, connection: Connection, names: Collection[str]
     ) -> Mapping[str, Mapping[HandlingState, int]]:
-        """The number of handlings in each state, by handler, over all versions."""
+        """The number of handlings in each state, by automation, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
-        these = [handling.c.handler.in_(sorted(names))]
-        columns = handling.c.handler, handling.c.state
+        these = [handling.c.name.in_(sorted(names))]
+        columns = handling.c.name, handling.c.state
         found = sums_by(connection, func.count(), *columns, where=these)
         for (name, state), number in found.items():
             counted[name][HandlingState(state)] = number
         return counted
-
-    @reads
-    def next_letters(
-        self,
-        connection: Connection,
-        scope: HandlerScope,
-        earlier: Sequence[HandlerScope] = (),
-        *,
-        limit: int,
-    ) -> list[str]:
-        """The task ids of the letters that :meth:`choose` would queue first."""
-        rows = chosen(connection, scope, earlier, since=None, limit=limit)
-        return [row["task_id"] for row in rows]
 
 
 def _changed_letter(
@@ -334,21 +277,11 @@ def _changed_letter(
     if not has_message(row, seen.envelope):
         return False
     if isinstance(verdict, Discard):
-        who = by_handler(started.handler)
+        who = actor_of(started.name)
         discard_one(connection, row, who=who, why=verdict.reason, at=now)
     elif edit is not None:
         save_edit(connection, edit, searched)
     return True
-
-
-def _new(row: Row, scope: HandlerScope, now: datetime) -> dict[str, Any]:
-    texts = {"handler": scope.name, "version": scope.version, "fingerprint": row["fingerprint"]}
-    return {
-        **fit(handling, {**texts, "task_id": row["task_id"]}),
-        "failed_at": row["last_failed_at"],
-        "state": _QUEUED, "verdict": "", "detail": "{}", "error": "", "sends": 0, "tries": 0,
-        "queued_at": now, "due_at": now, "worker": "", "operation": "",
-    }  # fmt: skip
 
 
 def _ended(state: str, now: datetime, *, error: str = "") -> dict[str, Any]:
@@ -364,8 +297,8 @@ def _set(connection: Connection, ids: Sequence[int], **values: Any) -> None:
     connection.execute(update(handling).where(these).values(values))
 
 
-def _of(scope: HandlerScope) -> ColumnElement[bool]:
-    return and_(handling.c.handler == scope.name, handling.c.version == scope.version)
+def _of(scope: Scope) -> ColumnElement[bool]:
+    return and_(handling.c.name == scope.name, handling.c.version == scope.version)
 
 
 def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
@@ -392,79 +325,3 @@ def _is_as_chosen(connection: Connection, row: Row) -> bool:
 
 def _handling_from(row: Row) -> Handling:
     return read_row(Handling, row, detail=json.loads(row["detail"]))
-
-
-def chosen(
-    connection: Connection,
-    scope: HandlerScope,
-    earlier: Sequence[HandlerScope],
-    *,
-    since: datetime | None,
-    limit: int,
-) -> Sequence[Row]:
-    """The next letters of a handler, oldest failure first: those of its filter that are dead, that it has not
-    had with this failure, and that no handler of ``earlier`` has to have first.
-
-    :param since: only letters that failed then or later.
-    """
-    found = [in_states([State.DEAD]), *conditions(connection, scope.where), ~_had_failure(scope)]
-    found += [~_belongs_to(connection, other) for other in earlier]
-    if scope.once_per_group:
-        found.append(~_group_was_handled(scope))
-    if since is not None:
-        found.append(letter.c.last_failed_at >= since)
-    rows = connection.execute(_oldest(found, limit)).mappings().all()
-    return _one_of_each_group(rows) if scope.once_per_group else rows
-
-
-def room(connection: Connection, name: str, *, per_hour: int, most: int, now: datetime) -> int:
-    """How many more letters the handler may get now: it is called ``per_hour`` times within an hour, and
-    ``most`` letters wait for it at a time."""
-    calls = handling.c.tries + case((handling.c.state == HandlingState.QUEUED.value, 1), else_=0)
-    lately = and_(handling.c.handler == name, handling.c.queued_at > now - timedelta(hours=1))
-    used = connection.execute(select(func.coalesce(func.sum(calls), 0)).where(lately)).scalar_one()
-    waiting = handling.c.state.in_(_LIVE), handling.c.handler == name
-    return max(0, min(per_hour - int(used), most - count_rows(connection, handling, *waiting)))
-
-
-def _oldest(found: Sequence[ColumnElement[bool]], limit: int) -> Select[tuple[object, ...]]:
-    columns = (letter.c.task_id, letter.c.fingerprint, letter.c.last_failed_at)
-    in_order = letter.c.last_failed_at, letter.c.id
-    return select(*columns).where(*found).order_by(*in_order).limit(limit)
-
-
-def _had_failure(scope: HandlerScope, *also: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether the handler has had the letter with its last failure. ``also`` restricts the handlings."""
-    same = handling.c.task_id == letter.c.task_id, handling.c.failed_at == letter.c.last_failed_at
-    return select(1).where(*same, _of(scope), *also).correlate(letter).exists()
-
-
-def _belongs_to(connection: Connection, other: HandlerScope) -> ColumnElement[bool]:
-    """Whether an earlier handler has to have the letter first: its filter matches, and it has not left it."""
-    has_left = _had_failure(other, handling.c.verdict == _LEFT)
-    return and_(*conditions(connection, other.where), ~has_left)
-
-
-def _group_was_handled(scope: HandlerScope) -> ColumnElement[bool]:
-    """Whether the handler has, or had, a letter of the same group. What it did before the group failed again
-    does not count."""
-    regressed = (
-        select(func.max(group.c.regressed_at))
-        .where(group.c.fingerprint == letter.c.fingerprint)
-        .correlate(letter)
-        .scalar_subquery()
-    )
-    done = and_(
-        handling.c.state == HandlingState.DONE.value,
-        or_(regressed.is_(None), handling.c.queued_at >= regressed),
-    )
-    same = handling.c.fingerprint == letter.c.fingerprint
-    had = and_(same, _of(scope), or_(handling.c.state.in_(_LIVE), done))
-    return select(1).where(had).correlate(letter).exists()
-
-
-def _one_of_each_group(rows: Sequence[Row]) -> Sequence[Row]:
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(row["fingerprint"], row)
-    return list(first.values())

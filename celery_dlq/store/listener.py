@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.automation import AutoStatus
 from celery_dlq.store.base import Operation, Saved
 
 

@@ -28,7 +28,6 @@ from celery_dlq.store.rows.tally import Tally, move_arrivals
 #: The history of a letter names its group, too: what was tried with one group does not count for another.
 _FOLLOWING = (
     (tables.handling, tables.handling.c.fingerprint),
-    (tables.auto_letter, tables.auto_letter.c.fingerprint),
     (tables.sending, tables.sending.c.cause),
     (tables.sending, tables.sending.c.fingerprint),
 )

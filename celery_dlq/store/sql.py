@@ -13,7 +13,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.archiving import Archiving
-from celery_dlq.store.auto_redrives import AutoRedrives
+from celery_dlq.store.automations import Automations
 from celery_dlq.store.base import Filter
 from celery_dlq.store.coordination import Deliveries, Leases, StoredCircuits
 from celery_dlq.store.database import clock, tables
@@ -22,7 +22,6 @@ from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups
 from celery_dlq.store.groups.tickets import Tickets
-from celery_dlq.store.handlings import Handlings
 from celery_dlq.store.letters.acts import Closing, Deleting
 from celery_dlq.store.letters.counting import Counts, OverTime
 from celery_dlq.store.letters.erasing import Erasing
@@ -108,9 +107,8 @@ class SQLStore:
         self.deliveries: Deliveries = Deliveries(transactions)
         self.circuits: StoredCircuits = StoredCircuits(transactions)
         self.leases: Leases = Leases(transactions)
-        self.auto_redrives: AutoRedrives = AutoRedrives(transactions, listener)
+        self.automations: Automations = Automations(transactions, listener)
 
-        self.handlings: Handlings = Handlings(transactions)
         self.tickets: Tickets = Tickets(transactions)
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import CeleryDLQError, SettingsError
-from celery_dlq.model.auto_redrive import auto_of
+from celery_dlq.model.automation import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
@@ -232,5 +232,5 @@ class OperationsThread(GuardedThread):
         """The function that says whether ``operation`` must stop; asked before each batch."""
         if not auto_of(operation.who):
             return self.stopping.is_set
-        must_stop = self._dlq.auto_redrives.must_stop
+        must_stop = self._dlq.automations.must_stop
         return lambda: self.stopping.is_set() or must_stop(operation)

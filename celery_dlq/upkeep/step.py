@@ -39,10 +39,10 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         dlq.client = Client(Role.WORKER, str(worker.hostname))
         with ends_in_one_line():
             if dlq.settings.auto_redrive:
-                from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
+                from celery_dlq.upkeep.automation.conditions import check_definitions
 
                 # The worker starts even if the store is away, but not with a definition that can never run.
-                check_definitions(worker.app, dlq.settings)
+                check_definitions(worker.app, dlq.settings, dlq.handlers)
         if dlq.handlers:
             # The pool's processes use the store under the time limits of handlers. An import that a time
             # limit cuts off would leave a process without SQLAlchemy for as long as it lives.
@@ -91,18 +91,14 @@ def _threads(worker: Any) -> Iterator[GuardedThread]:
     yield operations
     yield RecoveryThread(dlq, wake=lambda: [wake() for wake in waking])
     yield RetentionThread(dlq.store_health, lambda: dlq.store, dlq.retention, name)
-    if dlq.settings.auto_redrive:
-        from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread
+    if dlq.settings.auto_redrive or dlq.handlers:
+        from celery_dlq.upkeep.automation.engine import AutomationThread, warn_of_unknown_tasks
 
-        auto = AutoRedriveThread(dlq, name, wake=operations.wake)
-        waking.append(auto.wake)
-        yield auto
+        warn_of_unknown_tasks(worker.app)
+        automations = AutomationThread(dlq, name, wake=operations.wake)
+        waking.append(automations.wake)
+        yield automations
     if dlq.settings.stall_after:
         from celery_dlq.upkeep.stall import StallThread
 
         yield StallThread(dlq, worker)
-    if dlq.handlers:
-        from celery_dlq.upkeep.handlers.dispatcher import HandlersThread, warn_of_unknown_tasks
-
-        warn_of_unknown_tasks(worker.app)
-        yield HandlersThread(dlq, name)

@@ -1,4 +1,4 @@
-"""One letter in words: its reason, its message body, the handlers that had it, and its traceback."""
+"""One letter in words: its reason, its message body, the automations that had it, and its traceback."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
     "operations": (hiding.hide_operation, ("get", "find")),
     "sendings": (hiding.hide_sending, ("of_letter", "of_cause", "of_operation")),
     "edits": (hiding.hide_change, ("of_letter",)),
-    "handlings": (hiding.hide_handling, ("get", "find")),
-    "auto_redrives": (hiding.hide_status, ("statuses",)),
+    "automations": (hiding.hide_automation, ("get", "find", "statuses")),
     "audit": (hiding.hide_act, ("find",)),
 }
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery_dlq.archive.files import Finding, Manifest
 from celery_dlq.archive.reading import Found
 from celery_dlq.codec import dump_json
-from celery_dlq.model.auto_redrive import HeldLetter
+from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.group import Group
-from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
+from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
@@ -31,9 +31,6 @@ from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body
 from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import visible
 from celery_dlq.view.times import iso
-
-if TYPE_CHECKING:
-    from celery_dlq.upkeep.handlers.definition import Handler
 
 #: Names of fields, in the order of a record.
 Names = Sequence[str]
@@ -61,9 +58,6 @@ _OPERATION: Names = (
 )  # fmt: skip
 _OWNER: Names = ("worker", "host", "pid")
 _LEFT: Names = ("state", "size", "written_at")
-_HANDLER: Names = (
-    "name", "version", "where", "all", "once_per_group", "timeout", "per_hour", "queue",
-)  # fmt: skip
 
 
 def as_record(one: Any, names: Names = (), **given: Any) -> dict[str, Any]:
@@ -135,7 +129,7 @@ def whole_letter_record(
 
 
 def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
-    """The acts of repair handlers on a letter, and the tickets of its group."""
+    """The acts of automations on a letter, and the tickets of its group."""
     return {"handlings": [*map(as_record, handlings)], "tickets": [*map(as_record, tickets)]}
 
 
@@ -246,20 +240,6 @@ def whole_operation_record(operation: Operation, sendings: Sequence[Sending]) ->
 def change_record(change: Change) -> dict[str, Any]:
     """A manual change of a letter's message."""
     return as_record(change, ("at", "who", "how", "diff"))
-
-
-def handler_record(handler: Handler, counts: Mapping[HandlingState, int]) -> dict[str, Any]:
-    """A repair handler, and how many letters it has had in each state."""
-    return as_record(
-        handler, _HANDLER, **{state.value: counts.get(state, 0) for state in HandlingState}
-    )
-
-
-def whole_handler_record(
-    handler: Handler, counts: Mapping[HandlingState, int], latest: Sequence[Handling]
-) -> dict[str, Any]:
-    """A repair handler with the latest letters that it had."""
-    return {**handler_record(handler, counts), "latest": [*map(as_record, latest)]}
 
 
 def segment_record(manifest: Manifest) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from support.servers.databases import delete_all
 from support.servers.ports import free_port
 from support.workers.flower_process import end_flower
 
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import AuditRow
 
@@ -176,7 +176,7 @@ def seen(shop: Shop, page: Page) -> str:
 @pytest.fixture
 def state_of(shop: Shop) -> Callable[[str], AutoState]:
     """Reads the state of an automatic redrive."""
-    return lambda name: shop.dlq.store.auto_redrives.statuses()[name].state
+    return lambda name: shop.dlq.store.automations.statuses()[name].state
 
 
 def _is_trouble(said: ConsoleMessage) -> bool:

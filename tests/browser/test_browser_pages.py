@@ -10,7 +10,7 @@ import pytest
 from looking import NAMED, ZONE, hover_over, look_at, reload_until
 from playwright.sync_api import expect
 
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -147,9 +147,9 @@ def test_without_a_password_nothing_is_shown(flower, open_page):
 def test_one_is_paused_and_resumed(shop, page, state_of):
     shop.die("shop.charge", 1, currency="EUX")
     page.goto("/dead-letters")
-    page.get_by_role("link", name="Automatic redrive").click()
+    page.get_by_role("link", name="Automations").click()
     expect(page.locator("#dlq-autos")).to_contain_text("currencies")
-    look_at(page, "auto-redrives")
+    look_at(page, "automations")
     page.get_by_role("link", name="currencies").first.click()
     expect(page.locator("#dlq-state")).to_have_text("shadow")
 
@@ -157,7 +157,7 @@ def test_one_is_paused_and_resumed(shop, page, state_of):
     page.locator("#dlq-pause").click()
     expect(page.locator("#dlq-state")).to_have_text("paused")
     expect(page.locator("#dlq-stopped")).to_contain_text("paused by ann (flower): deploying")
-    look_at(page, "auto-redrive-paused")
+    look_at(page, "automation-paused")
     assert state_of("currencies") is AutoState.PAUSED
     assert shop.audited("pause").why == "deploying"
 
@@ -166,4 +166,4 @@ def test_one_is_paused_and_resumed(shop, page, state_of):
     assert state_of("currencies") is AutoState.ACTIVE
     page.locator("#dlq-try").click()
     expect(page.locator("#dlq-summary")).to_contain_text("Nothing was sent or changed.")
-    look_at(page, "auto-redrive-trial")
+    look_at(page, "automation-trial")

@@ -96,7 +96,7 @@ def test_the_demo_ends_with_every_letter_resolved(tmp_path: Path) -> None:
     status, said = run_demo(tmp_path)
     assert status == 0, said
     assert figures(said) == FIGURES
-    for command in ("groups", "list", "show", "redrive", "auto history", "handlers history"):
+    for command in ("groups", "list", "show", "redrive", "auto history"):
         assert f" celery -A example_project.celery_app dlq {command}" in said
     assert "UnknownCurrency" in said
     assert "KeyError" in said

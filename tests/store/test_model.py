@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
+from support.auto_world import queue
 from support.factories import T0, attempt, letter
 from support.stores import redriving
 from support.stores.history import edit
@@ -18,7 +19,7 @@ from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Expiry, Filter, HandlerScope, OngoingAct
+from celery_dlq.store.base import Expiry, Filter, OngoingAct, Scope
 from celery_dlq.store.database import tables
 from celery_dlq.store.sql import SQLStore
 
@@ -55,9 +56,9 @@ expiries = st.lists(
 
 #: The tables whose rows go with a letter.
 OF_LETTER = (
-    tables.attempt, tables.change, tables.handling, tables.auto_letter, tables.held,
+    tables.attempt, tables.change, tables.handling, tables.held,
 )  # fmt: skip
-HANDLER = HandlerScope(name="repair", version="1", where=Filter(), once_per_group=False)
+HANDLER = Scope(name="repair", version="1", where=Filter(), once_per_group=False)
 
 
 class Lives(RuleBasedStateMachine):
@@ -203,9 +204,9 @@ class Lives(RuleBasedStateMachine):
                 edit(self.store, name, at=at)
         lease = self.store.leases.take("auto-redrive", holder="me", seconds=600)
         why = dict.fromkeys(self.states(), "failed twice")
-        self.store.auto_redrives.hold(lease, "again", why, at)
+        self.store.automations.hold(lease, "again", why, at)
         lease = self.store.leases.take("handlers", holder="me", seconds=600)
-        self.store.handlings.choose(lease, HANDLER, (), per_hour=99, most=99, since=None)
+        queue(self.store, lease, HANDLER)
 
     @rule(
         wanted=filters,

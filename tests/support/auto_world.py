@@ -8,12 +8,13 @@ from datetime import timedelta
 from support.factories import T0, attempt, letter
 
 from celery_dlq import AutoRedrive, Filter, Settings, State
+from celery_dlq.model.automation import Candidate
 from celery_dlq.model.letter import Outcome
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.context import Clock, RedriveContext
 from celery_dlq.redrive.lifecycle import Operations
 from celery_dlq.redrive.message import Sent
-from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine
+from celery_dlq.upkeep.automation.engine import Engine
 
 CHARGES = Filter(task="shop.charge")
 #: Of a lease that no test wants to end.
@@ -52,7 +53,7 @@ class World:
             reports=lambda task: task not in self.silent, clock=clock,
         )  # fmt: skip
         operations = Operations(context)
-        return AutoRedriveEngine(context, operations), operations
+        return Engine(context, operations, {}), operations
 
     def take_lease(self, holder):
         return self.store.leases.take("auto.test", holder=holder, seconds=LEASE_S)
@@ -81,7 +82,7 @@ class World:
 
     def round(self):
         """One round of the upkeep; what it begins is run, and so are the messages."""
-        wait_s = self.engine.run(self.lease)
+        wait_s = self.engine.run(self.lease, lambda: self.lease)
         self.run_operations()
         self.run_messages()
         return wait_s
@@ -124,7 +125,7 @@ class World:
         self.store.letters.save([letter(made.task_id, again, fingerprint=fingerprint)])
 
     def state(self, name):
-        return self.store.auto_redrives.statuses()[name].state.value
+        return self.store.automations.statuses()[name].state.value
 
     def states(self):
         everything = Filter(states=frozenset(State) - {State.PARKED})
@@ -134,3 +135,16 @@ class World:
 
 def auto(name="charges", **changes):
     return AutoRedrive(name, **{"where": CHARGES, "after_s": 600.0, **changes})
+
+
+def candidate(task_id, fingerprint="9c1e0000deadbeef"):
+    return Candidate(
+        number=1, task_id=task_id, task="shop.charge", fingerprint=fingerprint, release="",
+        failed_at=T0, redrive_count=0,
+    )  # fmt: skip
+
+
+def queue(store, lease, scope, limit=100):
+    """Queue the next letters for a handler, as the engine does."""
+    found = store.automations.candidates(scope, limit=limit)
+    assert not found or store.automations.queue(lease, scope, found)

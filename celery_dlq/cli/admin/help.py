@@ -30,7 +30,7 @@ _LEFT_OUT = frozenset({"architecture", "index", "kill_test", "measured", "redis_
 _ABOUT = {
     "groups": "triage", "explain": "choose-what-is-retried", "reclassify": "choose-what-is-retried",
     "redrive": "redrive-safely", "operations": "redrive-safely", "edit": "repair-letters",
-    "unpark": "long-waits", "auto": "auto-redrive", "handlers": "repair-and-escalate", "discard": "triage",
+    "unpark": "long-waits", "auto": "auto-redrive", "discard": "triage",
     "delete": "retention", "forget": "answer-an-erasure-request", "archive": "retention",
     "recover": "when-the-store-is-away", "check": "monitor", "exporter": "monitor", "db": "databases",
     **dict.fromkeys(("list", "show", "stats", "watch", "audit", "doctor"), "cli"),

@@ -13,19 +13,19 @@ from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import page
 from celery_dlq.known import near_names, unknown_name, unknown_task
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.functions import functions_of
 from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
-from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
+from celery_dlq.view.automations import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks, own_senders
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.handlers.definition import Handler
+    from celery_dlq.upkeep.automation.handler import Handler
 
 
 #: The reasons of letters whose tasks need not be the app's.
@@ -238,7 +238,7 @@ def check_auto_redrives(session: Session) -> Findings:
     if not autos:
         return
     session.load_tasks()
-    session.queue.auto_redrives  # noqa: B018 - checks the definitions against the app's tasks
+    session.queue.automations  # noqa: B018 - checks the definitions against the app's tasks
     for seen in seen_autos(session.store, autos, session.store.now()):
         yield from _auto(session, seen)
     yield from _runner(session)
@@ -246,11 +246,11 @@ def check_auto_redrives(session: Session) -> Findings:
 
 def check_auto_definitions(session: Session) -> Findings:
     """What the settings alone say about automatic redrives: whether each can ever run."""
-    from celery_dlq.upkeep.auto_redrive.conditions import check_definitions
+    from celery_dlq.upkeep.automation.conditions import check_definitions
 
     session.load_tasks()
     settings, tasks = session.queue.settings, session.task_names(may_have_letters)
-    check_definitions(session.cli.app, settings)
+    check_definitions(session.cli.app, settings, session.queue.handlers)
     for auto in settings.auto_redrive:
         unknown = unknown_task(auto.where.task, tasks)
         yield warning(f"{auto.name}: where: {unknown}") if unknown else ok(auto.name)
@@ -302,7 +302,7 @@ def _auto(session: Session, seen: SeenAuto) -> Findings:
 
 
 def _runner(session: Session) -> Findings:
-    from celery_dlq.upkeep.auto_redrive.runner import lease_of
+    from celery_dlq.upkeep.automation.engine import lease_of
 
     lease = session.store.leases.to_do(lease_of(session.cli.app))
     if lease.lease_free_in_s <= 0:

@@ -87,7 +87,8 @@ def _listed(page: Page) -> Iterator[Part]:
 def show(session: Session, task_id: str, other: str | None, with_body: bool, form: str) -> None:
     """Show one letter in full, or compare two.
 
-    Starts with the reason why it died; includes its redrives, changes of its message, and what handlers did.
+    Starts with the reason why it died; includes its redrives, changes of its message, and the acts of
+    automations.
     With OTHER, shows in what the two letters differ. ID and OTHER are task ids, or prefixes of them that no
     other letter has.
     """
@@ -97,9 +98,9 @@ def show(session: Session, task_id: str, other: str | None, with_body: bool, for
         return
     redrives = session.store.sendings.of_letter(letter.task_id)
     changes = session.store.edits.of_letter(letter.task_id)
-    handlings = session.store.handlings.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
+    handlings = session.store.automations.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
     tickets = session.store.tickets.of_groups([letter.fingerprint]).get(letter.fingerprint, ())
-    held = session.store.auto_redrives.held([letter.task_id]).get(letter.task_id)
+    held = session.store.automations.held([letter.task_id]).get(letter.task_id)
     owner = session.queue.owner_of(letter.route)
     traces = session.queue.settings.trace_url
     record = records.whole_letter_record(letter, redrives, changes, owner=owner, trace_url=traces)

@@ -1,9 +1,9 @@
 """The screens of letters: a table of them; one, where the reason comes first and the next step last; and what
-repair handlers did about them."""
+automations did about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from celery_dlq.cli.screens.operation import Command
@@ -18,15 +18,15 @@ from celery_dlq.cli.screens.parts import (
     last_name,
     table_of,
 )
-from celery_dlq.model.auto_redrive import HeldLetter
-from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
+from celery_dlq.model.automation import HeldLetter, actor_of
+from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
-from celery_dlq.view.auto_redrives import HELD, holding
+from celery_dlq.view.automations import HELD, holding
 from celery_dlq.view.letters import (
     CHANGE,
     MEANINGS,
@@ -37,21 +37,17 @@ from celery_dlq.view.letters import (
     said_of,
     shown_body,
 )
-from celery_dlq.view.operations import named_values, why_text
+from celery_dlq.view.operations import why_text
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, first_line, json_text
 from celery_dlq.view.times import duration, iso
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.handlers.calling import HandlerTrial
-    from celery_dlq.upkeep.handlers.definition import Handler
-
-#: The number of a handler's letters in each state.
-Counts = Mapping[HandlingState, int]
+    from celery_dlq.upkeep.automation.calling import HandlerTrial
 
 _HANDLING_FIELDS: Sequence[Field] = (
     (Column("QUEUED", rigid=True), lambda one: one.queued_at),
-    (Column("HANDLER", rigid=True), lambda one: one.handler),
+    (Column("NAME", rigid=True), lambda one: one.name),
     (Column("VERSION", from_width=100), lambda one: one.version),
     (Column("ID", rigid=True, ids=True), lambda one: one.task_id),
     (Column("STATE", rigid=True), lambda one: one.state.value),
@@ -68,7 +64,7 @@ _TICKET_FIELDS: Sequence[Field] = (
     (Column("KIND", rigid=True), lambda ticket: ticket.kind.value),
     (Column("TO", fold=True), lambda ticket: ticket.url or ticket.to),
     (Column("WHY", fold=True), lambda ticket: ticket.why),
-    (Column("BY"), lambda ticket: by_handler(ticket.handler)),
+    (Column("BY"), lambda ticket: actor_of(ticket.handler)),
     (Column("SINCE", rigid=True), lambda ticket: ticket.at),
 )
 
@@ -80,50 +76,16 @@ _TRIAL_FIELDS: Sequence[Field] = (
 )
 
 
-def handler_table(found: Sequence[tuple[Handler, Counts]]) -> Part:
-    """A table of handlers, or a sentence if there are none."""
-    if not found:
-        return "This app has no repair handlers."
-    fields: Sequence[Field] = (
-        (Column("HANDLER", rigid=True), lambda pair: pair[0].name),
-        (Column("VERSION", rigid=True), lambda pair: pair[0].version),
-        (Column("WHERE", fold=True), lambda pair: where_of(pair[0])),
-        (Column("PER HOUR", right=True, from_width=100), lambda pair: pair[0].per_hour),
-        *map(_count_field, HandlingState),
-    )
-    return table_of(fields, found)
-
-
-def handler_parts(handler: Handler, counts: Counts, latest: Sequence[Handling]) -> list[Part]:
-    """The parts of a handler's screen."""
-    facts = facts_of(
-        "Handler",
-        ("Name", handler.name),
-        ("Version", handler.version),
-        ("Where", where_of(handler)),
-        ("Letters", "one of each group" if handler.once_per_group else None),
-        ("Timeout", duration(handler.timeout)),
-        ("Per hour", handler.per_hour),
-        ("Queue", handler.queue),
-    )
-    numbers = Facts("Letters", [(state.value, counts.get(state)) for state in HandlingState])
-    parts: list[Part] = [facts]
-    if numbers.given:
-        parts.append(numbers)
-    parts.append(history_table(latest) if latest else "It has had no letters yet.")
-    return parts
-
-
 def history_table(found: Sequence[Handling]) -> Part:
     """A table of handlings, or a sentence if there are none."""
     return table_of(_HANDLING_FIELDS, found) if found else "No handlings match."
 
 
 def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
-    """The acts of repair handlers on a letter, and the tickets of its group, as parts of its screen."""
+    """The acts of automations on a letter, and the tickets of its group, as parts of its screen."""
     shown: list[Part] = []
     if handlings:
-        shown.append(table_of(_HANDLED_FIELDS, handlings, "Handlers"))
+        shown.append(table_of(_HANDLED_FIELDS, handlings, "By itself"))
     return shown + ticket_parts(tickets, "Tickets of its group")
 
 
@@ -140,22 +102,13 @@ def changes_of(found: Sequence[Handling] | Sequence[HandlerTrial]) -> Iterator[B
 
 
 def trial_parts(trials: Sequence[HandlerTrial]) -> list[Part]:
-    """The parts of a dry run's screen."""
+    """The parts of the screen of a trial of a handler."""
     if not trials:
         return ["The handler would get no letters."]
     errors = sum(not trial.verdict for trial in trials)
     failed = f" {counted(errors, 'call')} ended without a verdict." if errors else ""
     said = f"Called with {counted(len(trials), 'letter')}. Nothing was sent or changed.{failed}"
     return [said, table_of(_TRIAL_FIELDS, trials), *changes_of(trials)]
-
-
-def where_of(handler: Handler) -> str:
-    """The letters that a handler gets, in words."""
-    return named_values(handler.where.to_dict()) or "every dead letter"
-
-
-def _count_field(state: HandlingState) -> Field:
-    return Column(state.value.upper(), right=True), lambda pair: pair[1].get(state, 0)
 
 
 #: Celery's headers with the options of a task.
@@ -221,7 +174,7 @@ def letter_parts(
 ) -> list[Part]:
     """The parts of a letter's screen.
 
-    :param handled: what repair handlers did about it, and the tickets of its group.
+    :param handled: what automations did about it, and the tickets of its group.
     :param command: makes command lines such as ``celery -A shop dlq list``.
     :param owner: the owner of its route.
     :param held: set if no automatic redrive sends it again.

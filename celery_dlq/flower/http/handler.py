@@ -216,7 +216,7 @@ class Page(Handler):
         self.render(
             f"dlq_{template}.html",
             view=view, words=words, links=self.links, tab=self.tab, token=token, mark=self.mark,
-            locked=self.why_no_changes, has_auto_redrives=self.site.has_auto_redrives, **others,
+            locked=self.why_no_changes, **others,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:

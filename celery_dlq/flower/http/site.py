@@ -26,7 +26,7 @@ from celery_dlq.worker.request.closing import DEAD_STATE
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
+    from celery_dlq.upkeep.automation.definition import AutoRedrive
     from celery_dlq.upkeep.retention import Retention
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -68,13 +68,9 @@ class Links:
         """The page of a group."""
         return self.page("groups", fingerprint)
 
-    def auto_redrive(self, name: str, *parts: str) -> str:
-        """The page of an automatic redrive, or an act on it."""
-        return self.page("auto-redrives", name, *parts)
-
-    def auto_run(self, run_id: str) -> str:
-        """The page of a run of an automatic redrive."""
-        return self.page("auto-redrive-runs", run_id)
+    def automation(self, name: str, *parts: str) -> str:
+        """The page of an automatic redrive or a handler, or an act on it."""
+        return self.page("automations", name, *parts)
 
     def task(self, task_id: str) -> str:
         """Flower's own page of a task."""
@@ -145,11 +141,6 @@ class Site:
         """How long counts of arrivals are kept, by the settings; None for ever."""
         retention = cast("Retention | None", self._setting(lambda found: found.retention, None))
         return None if retention is None else retention.arrivals
-
-    @cached_property
-    def has_auto_redrives(self) -> bool:
-        """Whether the app has automatic redrives."""
-        return self._setting(lambda found: bool(found.auto_redrive), False)
 
     def owner_of(self, route: str) -> str:
         """The owner of the route with this name, by the settings; empty if it has none."""

@@ -41,7 +41,7 @@ class ActRow:
             "operation": self.links.operation,
             "group": self.links.group,
             "letter": self.links.letter,
-            "auto": self.links.auto_redrive,
+            "auto": self.links.automation,
         }
         for name, address in pages.items():
             value = detail.get(name)

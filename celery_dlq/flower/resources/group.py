@@ -126,7 +126,7 @@ def _act(act: AuditRow, links: Links) -> Event:
 def _ticket(ticket: GroupTicket) -> Event:
     to = f"escalated the group to {words.line(ticket.to, 60)}"
     return Event(
-        at=ticket.at, kind="ticket", who=words.by_handler(ticket.handler),
+        at=ticket.at, kind="ticket", who=words.actor_of(ticket.handler),
         what=to if ticket.kind is TicketKind.ESCALATION else "opened the ticket",
         why=words.line(ticket.why, 300), name=words.line(ticket.url, 120),
         address=words.address(ticket.url),

@@ -23,9 +23,9 @@ from celery_dlq.flower.resources.letter_acts import (
     redrive_one,
 )
 from celery_dlq.flower.words import Piece, lines, moment, pieces
-from celery_dlq.model.auto_redrive import HeldLetter
+from celery_dlq.model.automation import HeldLetter, actor_of
 from celery_dlq.model.group import Group, GroupStatus
-from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
+from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import ENDED, Sending, SendingState
@@ -34,7 +34,7 @@ from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
-from celery_dlq.view import auto_redrives as facts
+from celery_dlq.view import automations as facts
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
@@ -113,7 +113,7 @@ class LetterView:
     group: Group | None
     #: Acts of operators, newest first.
     audit: Sequence[AuditRow]
-    #: What repair handlers did, newest first.
+    #: What automations did, newest first.
     handlings: Sequence[Handling]
     #: The ticket and the escalation of its group.
     tickets: Sequence[GroupTicket]
@@ -285,7 +285,7 @@ class LetterView:
         found += map(_of_handling, self.handlings)
         # The changes have the diff of an edit, and the handlings their verdicts; the audit row would repeat
         # them.
-        handlers = {by_handler(one.handler) for one in self.handlings}
+        handlers = {actor_of(one.name) for one in self.handlings}
         acts = [row for row in self.audit if row.act != "edit" and not _is_verdict(row, handlers)]
         found += map(_of_act, acts)
         letter = self.letter
@@ -433,9 +433,9 @@ def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
         changes=store.edits.of_letter(task_id),
         group=store.groups.get(fingerprint, now=times.utc_now()),
         audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
-        handlings=store.handlings.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
+        handlings=store.automations.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
         tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
-        hold=store.auto_redrives.held([task_id]).get(task_id),
+        hold=store.automations.held([task_id]).get(task_id),
         asked=store.operations.get(operation_id) if operation_id else None,
     )
 
@@ -449,7 +449,7 @@ def _of_handling(handling: Handling) -> Event:
     """A handling. A change that it made is an entry of its own."""
     return Event(
         at=handling.ended_at or handling.started_at or handling.queued_at,
-        who=by_handler(handling.handler),
+        who=actor_of(handling.name),
         title=handling.verdict,
         why=said_of(handling.detail, handling.error),
         state=handling.state.value,

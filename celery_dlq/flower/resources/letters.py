@@ -27,7 +27,7 @@ from celery_dlq.flower.http.request import (
     limit_of,
     pairs_of,
 )
-from celery_dlq.model.auto_redrive import HeldLetter
+from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.redact import LONGEST, clip
@@ -356,7 +356,7 @@ def look(
     """A page of letters; those of them that are held; and ``values_lack_to``."""
     page = store.letters.find(wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S)
     shown = [*page.letters, *page.further]
-    held = store.auto_redrives.held([letter.task_id for letter in shown])
+    held = store.automations.held([letter.task_id for letter in shown])
     return page, held, values_lack_to(store, wanted)
 
 

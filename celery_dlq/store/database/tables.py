@@ -1,5 +1,5 @@
 """The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
-deliveries, leases, circuits, automatic redrives, handlings, tickets, segments of the archive, and reports.
+deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, and reports.
 This module has no behaviour."""
 
 from __future__ import annotations
@@ -450,9 +450,9 @@ breaker: Table = _table(
 Index(None, breaker.c.state, breaker.c.opened_at)
 Index(None, breaker.c.changed_at)
 
-# The state of each automatic redrive, and when it last looked. The row is locked while a run is begun.
-auto_redrive: Table = _table(
-    "celery_dlq_auto_redrive",
+# The state of each automation, and when it last looked. The row is locked while letters are chosen for it.
+automation: Table = _table(
+    "celery_dlq_automation",
     Column("name", name(64), primary_key=True),
     Column("state", name(16), nullable=False),
     Column("at", Moment),
@@ -460,28 +460,6 @@ auto_redrive: Table = _table(
     Column("why", LONG_TEXT, nullable=False),
     Column("looked_at", Moment),
 )
-
-# Runs that chose letters. The id is that of the operation; a shadow run has no operation.
-auto_run: Table = _table(
-    "celery_dlq_auto_run",
-    Column("id", name(32), primary_key=True),
-    Column("name", name(64), nullable=False),
-    Column("mode", name(16), nullable=False),
-    Column("at", Moment, nullable=False),
-    Column("letters", Integer, nullable=False),
-)
-Index(None, auto_run.c.name, auto_run.c.at)
-Index(None, auto_run.c.at)
-
-# The letters of each run, with the fingerprint that each had.
-auto_letter: Table = _table(
-    "celery_dlq_auto_letter",
-    Column("run", name(32), nullable=False),
-    Column("task_id", name(), nullable=False),
-    Column("fingerprint", name(64), nullable=False),
-    PrimaryKeyConstraint("run", "task_id"),
-)
-Index(None, auto_letter.c.task_id)
 
 # Letters that no automatic redrive touches again.
 held: Table = _table(
@@ -492,12 +470,13 @@ held: Table = _table(
     Column("at", Moment, nullable=False),
 )
 
-# What a repair handler did about one failure of a letter.
+# What an automation did about one failure of a letter. An automatic redrive calls no function, so tries is 0;
+# its version is the id of the run, which is that of the operation.
 handling: Table = _table(
     "celery_dlq_handling",
     Column("id", BIG_ID, primary_key=True, autoincrement=True),
     Column("task_id", name(), nullable=False),
-    Column("handler", name(100), nullable=False),
+    Column("name", name(64), nullable=False),
     Column("version", name(64), nullable=False),
     Column("failed_at", Moment, nullable=False),
     Column("fingerprint", name(64), nullable=False),
@@ -516,11 +495,11 @@ handling: Table = _table(
     Column("ended_at", Moment),
     Column("worker", name(), nullable=False),
     Column("operation", name(32), nullable=False),
-    UniqueConstraint("task_id", "handler", "version", "failed_at"),
+    UniqueConstraint("task_id", "name", "version", "failed_at"),
 )
 Index(None, handling.c.state, handling.c.due_at)
-Index(None, handling.c.handler, handling.c.queued_at)
-Index(None, handling.c.fingerprint, handling.c.handler)
+Index(None, handling.c.name, handling.c.queued_at)
+Index(None, handling.c.fingerprint, handling.c.name)
 Index(None, handling.c.ended_at)
 
 # The ticket of a group, and the person or team that it was escalated to.

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import (
     Escalate,
     GroupTicket,
     Handling,
     Ticket,
     TicketKind,
-    by_handler,
 )
 from celery_dlq.redact import hide_known
 from celery_dlq.store.database.tables import ticket
@@ -58,13 +58,13 @@ def write_ticket(
     why = str(said.pop("why", ""))
     act = "ticket" if isinstance(verdict, Ticket) else "escalate"
     audit.write_audit(
-        connection, who=by_handler(handling.handler), act=act, count=1, why=why,
+        connection, who=actor_of(handling.name), act=act, count=1, why=why,
         detail={"letter": handling.task_id, "group": handling.fingerprint, **said}, at=now,
     )  # fmt: skip
 
 
 def _values(handling: Handling, verdict: Ticket | Escalate, now: datetime) -> dict[str, Any]:
-    same = {"fingerprint": handling.fingerprint, "handler": handling.handler, "at": now}
+    same = {"fingerprint": handling.fingerprint, "handler": handling.name, "at": now}
     if isinstance(verdict, Ticket):
         given = {"kind": TicketKind.TICKET.value, "url": verdict.url, "recipient": "", "why": ""}
     else:

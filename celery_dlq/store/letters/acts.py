@@ -249,9 +249,7 @@ def _move(name: str, target: State, wanted: Filter, named: Iterable[State], **re
 
 
 #: Other tables whose rows belong to a letter, by its task id.
-_OF_LETTER = (
-    tables.attempt, tables.change, tables.handling, tables.auto_letter, tables.held,
-)  # fmt: skip
+_OF_LETTER = (tables.attempt, tables.change, tables.handling, tables.held)
 
 
 class Deleting(StoreRole):

@@ -59,7 +59,7 @@ ERASED = "[erased]"
 #: Texts that people and handlers have written, and that redrives have noted.
 PLAIN: Sequence[Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
-    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why,
+    tables.ticket.c.recipient, operation.c.cause, tables.automation.c.why,
     handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.held.c.why,
 )  # fmt: skip
 

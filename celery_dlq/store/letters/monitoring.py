@@ -11,14 +11,14 @@ from itertools import pairwise
 from sqlalchemy import Column, func, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.handling import LIVE, HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.model.worker import CircuitState
-from celery_dlq.store.auto_redrives import count_held
 from celery_dlq.store.base import PARKED_OVERDUE_S, Cell, Measures, Stats
+from celery_dlq.store.candidates import BY_ITSELF, count_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.tables import arrival, count, group, letter, operation, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
@@ -233,7 +233,7 @@ def _handlings(connection: Connection) -> dict[tuple[str, HandlingState], int]:
     state = tables.handling.c.state
     # Those that are done are many, and nothing has to be done about them.
     where = [state.in_(sorted(one.value for one in LIVE | {HandlingState.FAILED}))]
-    found = sums_by(connection, func.count(), tables.handling.c.handler, state, where=where)
+    found = sums_by(connection, func.count(), tables.handling.c.name, state, where=where)
     return {(handler, HandlingState(name)): number for (handler, name), number in found.items()}
 
 
@@ -245,12 +245,13 @@ def _tickets(connection: Connection) -> dict[TicketKind, int]:
 
 
 def _auto_redrives(connection: Connection) -> dict[str, AutoState]:
-    states = select(tables.auto_redrive.c.name, tables.auto_redrive.c.state)
+    states = select(tables.automation.c.name, tables.automation.c.state)
     return {name: AutoState(state) for name, state in connection.execute(states)}
 
 
 def _auto_letters(connection: Connection) -> dict[tuple[str, SendingState], int]:
-    run, sending = tables.auto_run, tables.sending
-    where = [sending.c.operation == run.c.id, run.c.at > clock.now(connection) - _DAY]
-    found = sums_by(connection, func.count(), run.c.name, sending.c.state, where=where)
+    handling, sending = tables.handling, tables.sending
+    same = sending.c.operation == handling.c.operation, sending.c.task_id == handling.c.task_id
+    where = [*same, BY_ITSELF, handling.c.ended_at > clock.now(connection) - _DAY]
+    found = sums_by(connection, func.count(), handling.c.name, sending.c.state, where=where)
     return {(name, SendingState(state)): number for (name, state), number in found.items()}

@@ -22,8 +22,6 @@ from celery_dlq.store.base import AuditRow, HistoryBounds, Rows
 from celery_dlq.store.database.tables import (
     arrival,
     audit,
-    auto_letter,
-    auto_run,
     change,
     handling,
     held,
@@ -162,8 +160,8 @@ class History(StoreRole):
     @writes
     def prune(self, connection: Connection, bounds: HistoryBounds, *, limit: int) -> int:
         """Delete history that is older than ``bounds``: acts of people, operations that ended and their
-        finished sendings, changes of messages, handlings that ended, runs of automatic redrives, and the
-        counts of letters that died. The sendings, changes, handlings and automatic redrives of an open letter
+        finished sendings, changes of messages, handlings that ended, and the
+        counts of letters that died. The sendings, changes and handlings of an open letter
         stay, and so does the count of the hour in which it died. An operation is deleted after its sendings,
         so that a crash leaves no sending without an operation. Deletes up to ``limit`` rows of each kind;
         returns how many were deleted."""
@@ -186,12 +184,8 @@ def _old_history(before: datetime | None) -> Iterator[_Old]:
     sendings = select(1).where(sending.c.operation == operation.c.id).correlate(operation)
     yield operation, and_(operation.c.ended_at < before, ~sendings.exists())
     yield change, and_(change.c.at < before, ~_is_open(change))
-    yield handling, and_(handling.c.ended_at < before, ~_is_open(handling))
     # The limit of an open letter is counted by them.
-    old_runs = select(auto_run.c.id).where(auto_run.c.at < before)
-    yield auto_letter, and_(auto_letter.c.run.in_(old_runs), ~_is_open(auto_letter))
-    letters = select(1).where(auto_letter.c.run == auto_run.c.id).correlate(auto_run)
-    yield auto_run, and_(auto_run.c.at < before, ~letters.exists())
+    yield handling, and_(handling.c.ended_at < before, ~_is_open(handling))
     yield held, and_(held.c.at < before, ~_is_open(held))
 
 

@@ -68,7 +68,7 @@ def dead(project, task, count=1):
 
 
 def handlings(project, **wanted):
-    return project.dlq.store.handlings.find(limit=500, **wanted).rows
+    return project.dlq.store.automations.find(limit=500, **wanted).rows
 
 
 def wait_until(project, state, count=1):
@@ -95,10 +95,10 @@ def test_letters_are_repaired_sent_back_and_succeed(make, pair):
     found = project.letter(ids[3])
     assert found.kwargs == {"number": 3, "currency": "EUR"}
     [change] = project.dlq.store.edits.of_letter(ids[3])
-    assert change.who == "handler:in_euros"
+    assert change.who == "auto:in_euros"
     assert "+ kwargs.currency" in change.diff
     operations = project.dlq.store.operations.find()
-    assert {one.who for one in operations} == {"handler:in_euros"}
+    assert {one.who for one in operations} == {"auto:in_euros"}
     assert sum(one.counts.succeeded for one in operations) == 20
 
 
@@ -146,7 +146,7 @@ def test_workers_that_are_killed_lose_no_letter_and_repeat_no_verdict(make, pair
     assert set(said(project, "called")) == set(ids)
     acts = project.dlq.store.audit.find(limit=1_000, act="discard").rows
     assert sorted(act.detail["filter"]["ids"][0] for act in acts) == ids
-    assert {act.who for act in acts} == {"handler:closes"}
+    assert {act.who for act in acts} == {"auto:closes"}
 
 
 def test_a_handler_that_kills_each_worker_is_given_up_and_makes_no_letters(project):

@@ -14,7 +14,7 @@ from celery_dlq import (
 from celery_dlq.model.headers import sending_of
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, periodic
-from celery_dlq.upkeep.auto_redrive import runner
+from celery_dlq.upkeep.automation import runner
 
 tenure.LEASE_S, tenure.TRY_S = 2.0, 0.3
 chores.TRY_S = runner.TRY_S = periodic.TRY_S = 0.3

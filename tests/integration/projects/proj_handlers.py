@@ -13,7 +13,7 @@ from proj import FIXED, app, count, say
 from celery_dlq import DeadLetterQueue, Discard, DLQTask, Filter, Leave, Redrive, Ticket
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, periodic
-from celery_dlq.upkeep.handlers import calling, dispatcher
+from celery_dlq.upkeep.automation import calling, dispatcher
 
 tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
 periodic.TRY_S = chores.TRY_S = 0.2

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import State
-from celery_dlq.model.auto_redrive import EVERY, AutoState
+from celery_dlq.model.automation import EVERY, AutoState
 
 LETTERS = int(os.environ.get("CELERY_DLQ_AUTO_LETTERS", "60"))
 KILLS = int(os.environ.get("CELERY_DLQ_AUTO_KILLS", "3"))
@@ -46,7 +46,7 @@ def auto_project(make_project, broker_url, store_url):
 
 def set_state(project, state: AutoState, name: str = EVERY) -> None:
     store = project.dlq.store
-    store.auto_redrives.set_state(name, state, who="tester", now=store.now())
+    store.automations.set_state(name, state, who="tester", now=store.now())
 
 
 def resolved(project) -> int:
@@ -110,7 +110,7 @@ def test_all_go_back_though_the_worker_that_sends_them_is_killed(pair, make_proj
             kill_with_its_pool(process)
     assert max(tries(project, ids).values()) <= PER_LETTER
     assert set(project.lines("runs")) == {str(number) for number in range(LETTERS)}
-    assert project.dlq.store.auto_redrives.count_held() == {}
+    assert project.dlq.store.automations.count_held() == {}
     assert len(killed) == KILLS, "there were too few letters for this many kills"
     assert copies_of_redrives(project).keys() >= {(str(number), "1") for number in range(LETTERS)}
     assert max(copies_of_redrives(project).values()) == 1, "two copies of one redrive have run"
@@ -133,12 +133,12 @@ def test_nothing_goes_back_while_the_circuit_is_open(make_project, redis_url, tm
 
         def third_look() -> bool:
             circuit_is_open()  # so that there is a steady load
-            status = store.auto_redrives.statuses().get("outage")
+            status = store.automations.statuses().get("outage")
             looks.add(status.looked_at if status else None)
             return len(looks - {None}) >= 3
 
         wait_for("three looks of the automatic redrive", third_look)
-        assert store.auto_redrives.runs("outage") == []
+        assert store.automations.find(name="outage").rows == ()
         died = project.count(states=frozenset({State.DEAD}))
         project.fixed.touch()
         wait_for("all that died to succeed", lambda: resolved(project) == died)
@@ -151,10 +151,10 @@ def test_what_a_trial_names_is_what_is_then_sent(make_project, redis_url, tmp_pa
     store_url = f"sqlite:///{tmp_path / 'letters.sqlite3'}"
     project = auto_project(make_project, f"{redis_url}/9", store_url)
     set_state(project, AutoState.PAUSED)
-    autos = project.dlq.store.auto_redrives
+    autos = project.dlq.store.automations
 
     def named(name: str) -> set[str]:
-        return {letter for run in autos.runs(name) for letter in autos.letters_of(run.id)}
+        return {one.task_id for one in autos.find(name=name, limit=100).rows}
 
     with project.worker("-c", "2"):
         ids = {project.send("auto", number) for number in range(20)}
@@ -175,7 +175,7 @@ def test_one_whose_fix_does_not_work_suspends_itself(make_project, redis_url, tm
     with project.worker("-c", "2"):
         ids = [project.send("auto", number) for number in range(20)]
         wait_for("it to be announced", lambda: project.lines("suspended"))
-        status = project.dlq.store.auto_redrives.statuses()["fix"]
+        status = project.dlq.store.automations.statuses()["fix"]
         sent = tries(project, ids)
     assert status.state is AutoState.SUSPENDED
     assert "redrives succeeded, fewer than 50%" in status.why or "was aborted" in status.why
@@ -195,9 +195,9 @@ def test_nothing_is_sent_after_it_was_paused(make_project, redis_url, tmp_path):
             project.send("auto", number)
         wait_for("all to die", lambda: project.count() == 10)
         project.fixed.touch()
-        looked = project.run("dlq", "auto", "run", "fix", "--dry-run", "--format", "json")
+        looked = project.run("dlq", "auto", "try", "fix", "--format", "json")
         assert len(json.loads(looked.stdout)["letters"]) == 10
-        assert project.dlq.store.auto_redrives.runs() == []
+        assert project.dlq.store.automations.find().rows == ()
         assert project.run("dlq", "auto", "resume").returncode == 0
         wait_for("all to succeed", lambda: resolved(project) == 10)
     [entry, *_] = project.dlq.store.audit.find(act="redrive").rows

@@ -22,7 +22,7 @@ from celery_dlq.model.handling import (
     TicketKind,
 )
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Edit, Filter, HandlerScope
+from celery_dlq.store.base import Edit, Filter, Scope
 from celery_dlq.store.database import tables
 
 GROUP = "9c1e0000deadbeef"
@@ -32,9 +32,7 @@ pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def scope(name="repair", version="1", *, once_per_group=False, **where):
-    return HandlerScope(
-        name=name, version=version, where=Filter(**where), once_per_group=once_per_group
-    )
+    return Scope(name=name, version=version, where=Filter(**where), once_per_group=once_per_group)
 
 
 @pytest.fixture
@@ -44,10 +42,12 @@ def lease(store):
 
 @pytest.fixture
 def choose(store, lease):
-    def choose(this, *earlier, per_hour=1_000, most=1_000, since=None):
-        return store.handlings.choose(
-            lease, this, earlier, per_hour=per_hour, most=most, since=since
-        )
+    def choose(this, *earlier, per_hour=1_000, most=1_000, since=None, lease=lease):
+        """Queue letters as the engine does; returns how many, or None if the handler may not get any."""
+        room = store.automations.room(this.name, per_hour=per_hour, most=most)
+        found = room and store.automations.candidates(this, earlier, limit=room, since=since)
+        is_queued = found == [] or (room and store.automations.queue(lease, this, found))
+        return len(found) if is_queued else None
 
     return choose
 
@@ -56,12 +56,12 @@ def choose(store, lease):
 def take(store, lease):
     """The ids of the handlings whose messages are to be sent."""
     return lambda this, again_s=300.0: [
-        *store.handlings.take_due(lease, this, limit=1_000, again_s=again_s)
+        *store.automations.take_due(lease, this, limit=1_000, again_s=again_s)
     ]
 
 
 def queued_letters(store, name="repair"):
-    rows = store.handlings.find(handler=name, states=frozenset({HandlingState.QUEUED})).rows
+    rows = store.automations.find(name=name, states=frozenset({HandlingState.QUEUED})).rows
     return sorted(row.task_id for row in rows)
 
 
@@ -73,7 +73,7 @@ def start(store, choose, take):
         this = this or scope()
         choose(this)
         [handling_id] = take(this)
-        started = store.handlings.start(handling_id, worker="w@host", within_s=within_s)
+        started = store.automations.start(handling_id, worker="w@host", within_s=within_s)
         return started, store.letters.get(started.task_id)
 
     return start
@@ -85,7 +85,7 @@ def let_pass(store, **columns):
     store.database.write(lambda connection: connection.execute(change))
 
 
-def edit_of(seen, who="handler:repair"):
+def edit_of(seen, who="auto:repair"):
     after = replace(seen.envelope, body=b'[[17], {"currency": "EUR"}, {}]')
     return Edit(
         task_id=seen.task_id, before=seen.envelope, after=after, args=[17],
@@ -135,7 +135,7 @@ def test_a_letter_that_was_left_goes_to_the_next_handler(store, choose, start):
     first, second = scope("first"), scope("second")
     started, seen = start(first)
     assert choose(second, first) == 0
-    assert store.handlings.end(started, seen, Leave(), detail={}) is HandlingState.DONE
+    assert store.automations.end(started, seen, Leave(), detail={}) is HandlingState.DONE
     assert choose(second, first) == 1
     assert choose(first) == 0
 
@@ -155,7 +155,7 @@ def test_a_group_is_handled_again_if_the_handler_failed(store, choose, start):
     started, _ = start(each)
     store.letters.save([letter("b", attempt(minutes=1))])
     assert choose(each) == 0
-    store.handlings.fail(started, "it raised", again_s=None)
+    store.automations.fail(started, "it raised", again_s=None)
     assert choose(each) == 1
     assert queued_letters(store) == ["b"]
 
@@ -164,7 +164,7 @@ def test_a_group_that_failed_again_after_it_was_resolved_is_handled_again(store,
     store.letters.save([letter("a")])
     each = scope(once_per_group=True)
     started, seen = start(each)
-    store.handlings.end(started, seen, Ticket("https://t/1"), detail={})
+    store.automations.end(started, seen, Ticket("https://t/1"), detail={})
     store.letters.save([letter("b", attempt(minutes=1))])
     assert choose(each) == 0
     now = store.now()
@@ -206,10 +206,10 @@ def test_without_the_lease_nothing_is_done(store, choose, take, lease):
     assert choose(scope(version="2")) is None
     assert take(scope()) == []
     let_pass(store, state="running", tries=TRIES, due_at=T0)
-    assert store.handlings.expire(lease, scope()) == 0
+    assert store.automations.expire(lease, scope()) == 0
     let_pass(store, state="done", verdict="redrive", due_at=T0)
-    assert store.handlings.to_redrive(lease, "repair", limit=9) == []
-    assert not store.handlings.redrive(lease, [1], operation())
+    assert store.automations.to_redrive(lease, "repair", limit=9) == []
+    assert not store.automations.redrive(lease, [1], operation())
     assert store.operations.find() == []
 
 
@@ -234,7 +234,7 @@ def test_it_is_known_how_often_a_message_was_sent_in_vain(store, choose, lease):
     store.letters.save([letter("a")])
     choose(scope())
     for sends in range(3):
-        [found] = store.handlings.take_due(lease, scope(), limit=9, again_s=-1).values()
+        [found] = store.automations.take_due(lease, scope(), limit=9, again_s=-1).values()
         assert found == sends
 
 
@@ -242,7 +242,7 @@ def test_what_could_not_be_sent_is_due_soon(store, choose, take):
     store.letters.save([letter("a")])
     choose(scope())
     [handling_id] = take(scope())
-    store.handlings.put_off([handling_id], delay_s=0)
+    store.automations.put_off([handling_id], delay_s=0)
     assert take(scope()) == [handling_id]
 
 
@@ -254,13 +254,13 @@ def test_one_of_two_copies_of_a_message_is_started(store, choose, take):
     with ThreadPoolExecutor(2) as pool:
         started = list(
             pool.map(
-                lambda worker: store.handlings.start(handling_id, worker=worker, within_s=60),
+                lambda worker: store.automations.start(handling_id, worker=worker, within_s=60),
                 ["v", "w"],
             )
         )
     [one] = [found for found in started if found is not None]
     assert (one.task_id, one.tries, one.state) == ("a", 1, HandlingState.RUNNING)
-    assert store.handlings.start(-1, worker="w", within_s=60) is None
+    assert store.automations.start(-1, worker="w", within_s=60) is None
 
 
 @pytest.mark.parametrize("change", ["discarded", "failed again"])
@@ -272,37 +272,37 @@ def test_a_letter_that_has_changed_is_not_started(store, choose, take, change):
         store.closing.discard(Filter(), who="ann", why="no", now=T0)
     else:
         store.letters.save([letter("a", attempt(), attempt(redrive=1, minutes=5), redrive_count=1)])
-    assert store.handlings.start(handling_id, worker="w", within_s=60) is None
-    assert store.handlings.get(handling_id).state is HandlingState.STALE
+    assert store.automations.start(handling_id, worker="w", within_s=60) is None
+    assert store.automations.get(handling_id).state is HandlingState.STALE
 
 
 def test_a_call_whose_worker_died_is_repeated_and_then_given_up(store, start, take, lease):
     store.letters.save([letter("a")])
     started, _ = start(within_s=-1)
     for tries in range(2, TRIES + 1):
-        assert store.handlings.expire(lease, scope()) == 0
+        assert store.automations.expire(lease, scope()) == 0
         [handling_id] = take(scope())
-        started = store.handlings.start(handling_id, worker="w", within_s=-1)
+        started = store.automations.start(handling_id, worker="w", within_s=-1)
         assert started.tries == tries
-    assert store.handlings.expire(lease, scope()) == 1
-    found = store.handlings.get(started.id)
+    assert store.automations.expire(lease, scope()) == 1
+    found = store.automations.get(started.id)
     assert (found.state, found.tries) == (HandlingState.FAILED, TRIES)
     assert "its worker was killed" in found.error
-    assert store.handlings.expire(lease, scope()) == 0
+    assert store.automations.expire(lease, scope()) == 0
 
 
 def test_a_call_that_still_runs_is_not_overdue(store, start, lease, take):
     store.letters.save([letter("a")])
     start(within_s=60)
-    assert store.handlings.expire(lease, scope()) == 0
+    assert store.automations.expire(lease, scope()) == 0
     assert take(scope()) == []
 
 
 def test_handlings_of_an_earlier_version_end(store, choose, lease):
     store.letters.save([letter("a")])
     choose(scope())
-    assert store.handlings.expire(lease, scope(version="2")) == 0
-    [found] = store.handlings.find().rows
+    assert store.automations.expire(lease, scope(version="2")) == 0
+    [found] = store.automations.find().rows
     assert (found.state, found.error) == (
         HandlingState.STALE, "the handler has another version now",
     )  # fmt: skip
@@ -315,18 +315,18 @@ def test_a_letter_is_discarded_with_the_handler_in_the_audit(store, start):
     store.letters.save([letter("a"), letter("b", task="shop.mail")])
     started, seen = start(scope(task="charge"))
     verdict = Discard("a duplicate")
-    ended = store.handlings.end(started, seen, verdict, detail={"reason": "a duplicate"})
+    ended = store.automations.end(started, seen, verdict, detail={"reason": "a duplicate"})
     assert ended is HandlingState.DONE
     found = store.letters.get("a")
     assert (found.state, found.closed_by, found.closed_reason) == (
-        State.DISCARDED, "handler:repair", "a duplicate",
+        State.DISCARDED, "auto:repair", "a duplicate",
     )  # fmt: skip
     assert store.letters.get("b").state is State.DEAD
     [act] = store.audit.find(letter="a").rows
     assert (act.act, act.who, act.why, act.count) == (
-        "discard", "handler:repair", "a duplicate", 1,
+        "discard", "auto:repair", "a duplicate", 1,
     )  # fmt: skip
-    [row] = store.handlings.find(letter_id="a").rows
+    [row] = store.automations.find(letter_id="a").rows
     assert (row.verdict, row.detail) == ("discard", {"reason": "a duplicate"})
     assert row.ended_at is not None
 
@@ -335,28 +335,28 @@ def test_an_edit_is_a_revision_and_its_operation_is_made_once(store, start, leas
     store.letters.save([letter("a")])
     started, seen = start()
     edit = edit_of(seen)
-    ended = store.handlings.end(
+    ended = store.automations.end(
         started, seen, Redrive(kwargs={"currency": "EUR"}), edit=edit, detail={"change": edit.diff}
     )
     assert ended is HandlingState.DONE
     assert store.letters.get("a").envelope == edit.after
     [change] = store.edits.of_letter("a")
-    assert (change.who, change.before) == ("handler:repair", seen.envelope)
-    [due] = store.handlings.to_redrive(lease, "repair", limit=9)
-    made = operation(wanted=Filter(ids=("a",)), who="handler:repair", detached=True)
-    assert store.handlings.redrive(lease, [due.id], made)
-    assert store.handlings.to_redrive(lease, "repair", limit=9) == []
-    assert store.handlings.get(due.id).operation == made.id
+    assert (change.who, change.before) == ("auto:repair", seen.envelope)
+    [due] = store.automations.to_redrive(lease, "repair", limit=9)
+    made = operation(wanted=Filter(ids=("a",)), who="auto:repair", detached=True)
+    assert store.automations.redrive(lease, [due.id], made)
+    assert store.automations.to_redrive(lease, "repair", limit=9) == []
+    assert store.automations.get(due.id).operation == made.id
     assert [one.id for one in store.operations.find()] == [made.id]
 
 
 def test_a_letter_that_changed_after_the_verdict_is_not_redriven(store, start, lease):
     store.letters.save([letter("a")])
     started, seen = start()
-    store.handlings.end(started, seen, Redrive(), detail={})
+    store.automations.end(started, seen, Redrive(), detail={})
     store.closing.discard(Filter(), who="ann", why="no", now=T0)
-    assert store.handlings.to_redrive(lease, "repair", limit=9) == []
-    assert store.handlings.get(started.id).state is HandlingState.STALE
+    assert store.automations.to_redrive(lease, "repair", limit=9) == []
+    assert store.automations.get(started.id).state is HandlingState.STALE
 
 
 def _discard(store):
@@ -385,33 +385,33 @@ def test_a_verdict_on_a_letter_that_has_changed_does_nothing(store, start, act, 
     before, acts = store.letters.get("a"), store.audit.find().rows
     after = replace(seen.envelope, body=b"[[18], {}, {}]")
     edit = replace(edit_of(seen), after=after) if isinstance(verdict, Redrive) else None
-    ended = store.handlings.end(started, seen, verdict, edit=edit, detail={})
+    ended = store.automations.end(started, seen, verdict, edit=edit, detail={})
     assert ended is HandlingState.STALE
     assert store.letters.get("a") == before
     assert store.audit.find().rows == acts
-    found = store.handlings.get(started.id)
+    found = store.automations.get(started.id)
     assert (found.state, found.verdict) == (HandlingState.STALE, "")
 
 
 def test_a_verdict_that_comes_after_its_call_was_given_up_does_nothing(store, start, take, lease):
     store.letters.save([letter("a")])
     late, seen = start(within_s=-1)
-    store.handlings.expire(lease, scope())
-    assert store.handlings.end(late, seen, Discard("no"), detail={}) is None
+    store.automations.expire(lease, scope())
+    assert store.automations.end(late, seen, Discard("no"), detail={}) is None
     [handling_id] = take(scope())
-    second = store.handlings.start(handling_id, worker="w", within_s=60)
-    assert store.handlings.end(late, seen, Discard("no"), detail={}) is None
-    store.handlings.fail(late, "late", again_s=None)
+    second = store.automations.start(handling_id, worker="w", within_s=60)
+    assert store.automations.end(late, seen, Discard("no"), detail={}) is None
+    store.automations.fail(late, "late", again_s=None)
     assert store.letters.get("a").state is State.DEAD
-    assert store.handlings.get(handling_id).state is HandlingState.RUNNING
-    assert store.handlings.end(second, seen, Discard("no"), detail={}) is HandlingState.DONE
+    assert store.automations.get(handling_id).state is HandlingState.RUNNING
+    assert store.automations.end(second, seen, Discard("no"), detail={}) is HandlingState.DONE
 
 
 def test_ended_twice_it_is_done_once(store, start):
     store.letters.save([letter("a")])
     started, seen = start()
-    assert store.handlings.end(started, seen, Discard("no"), detail={}) is HandlingState.DONE
-    assert store.handlings.end(started, seen, Discard("no"), detail={}) is None
+    assert store.automations.end(started, seen, Discard("no"), detail={}) is HandlingState.DONE
+    assert store.automations.end(started, seen, Discard("no"), detail={}) is None
     assert len(store.audit.find().rows) == 1
 
 
@@ -419,12 +419,12 @@ def test_a_handler_that_raised_is_called_again_and_then_given_up(store, start, t
     store.letters.save([letter("a")])
     started, _ = start()
     for _ in range(TRIES - 1):
-        store.handlings.fail(started, "it raised KeyError: 'a'", again_s=0)
-        assert store.handlings.get(started.id).error == "it raised KeyError: 'a'"
+        store.automations.fail(started, "it raised KeyError: 'a'", again_s=0)
+        assert store.automations.get(started.id).error == "it raised KeyError: 'a'"
         [handling_id] = take(scope())
-        started = store.handlings.start(handling_id, worker="w", within_s=60)
-    store.handlings.fail(started, "it raised again", again_s=0)
-    found = store.handlings.get(started.id)
+        started = store.automations.start(handling_id, worker="w", within_s=60)
+    store.automations.fail(started, "it raised again", again_s=0)
+    found = store.automations.get(started.id)
     assert (found.state, found.error) == (HandlingState.FAILED, "it raised again")
     assert take(scope()) == []
 
@@ -435,11 +435,11 @@ def test_a_handler_that_raised_is_called_again_and_then_given_up(store, start, t
 def test_a_group_has_one_ticket_and_one_escalation(store, start):
     store.letters.save([letter("a")])
     started, seen = start(scope("ticketing", once_per_group=True))
-    store.handlings.end(started, seen, Ticket("https://t/1"), detail={"url": "https://t/1"})
+    store.automations.end(started, seen, Ticket("https://t/1"), detail={"url": "https://t/1"})
     started, seen = start(scope("paging", once_per_group=True))
-    store.handlings.end(started, seen, Escalate("ops", "no stock"), detail={})
+    store.automations.end(started, seen, Escalate("ops", "no stock"), detail={})
     started, seen = start(scope("ticketing", "2", once_per_group=True))
-    store.handlings.end(started, seen, Ticket("https://t/2"), detail={})
+    store.automations.end(started, seen, Ticket("https://t/2"), detail={})
     found = store.tickets.of_groups([GROUP, "none"])
     assert list(found) == [GROUP]
     ticket, escalation = found[GROUP]
@@ -461,7 +461,7 @@ def test_a_ticket_is_kept_even_if_the_letter_has_changed(store, start, act):
     store.letters.save([letter("a")])
     started, seen = start(scope(once_per_group=True))
     act(store)
-    ended = store.handlings.end(started, seen, Ticket("https://t/1"), detail={})
+    ended = store.automations.end(started, seen, Ticket("https://t/1"), detail={})
     assert ended is HandlingState.DONE
     assert store.tickets.of_groups([GROUP])[GROUP][0].url == "https://t/1"
 
@@ -473,22 +473,23 @@ def test_handlings_are_listed_page_by_page_and_counted(store, choose):
     store.letters.save([letter(name) for name in "abc"])
     choose(scope())
     choose(scope("other"), most=1)
-    page = store.handlings.find(limit=3)
-    assert [row.handler for row in page.rows] == ["other", "repair", "repair"]
-    rest = store.handlings.find(limit=3, after=int(page.next))
+    page = store.automations.find(limit=3)
+    assert [row.name for row in page.rows] == ["other", "repair", "repair"]
+    rest = store.automations.find(limit=3, after=int(page.next))
     assert (len(rest.rows), rest.next) == (1, None)
-    assert store.handlings.count(["repair", "other", "none"]) == {
+    assert store.automations.count(["repair", "other", "none"]) == {
         "repair": {HandlingState.QUEUED: 3}, "other": {HandlingState.QUEUED: 1}, "none": {},
     }  # fmt: skip
-    assert store.handlings.next_letters(scope("third"), limit=2) == ["a", "b"]
+    found = store.automations.candidates(scope("third"), limit=2)
+    assert [one.task_id for one in found] == ["a", "b"]
 
 
 def test_monitoring_counts_what_waits_and_failed_and_tickets_of_open_groups(store, start):
     store.letters.save([letter("a"), letter("b", task="shop.mail", fingerprint="aaaa")])
     started, seen = start(scope("ticketing", task="charge", once_per_group=True))
-    store.handlings.end(started, seen, Ticket("https://t/1"), detail={})
+    store.automations.end(started, seen, Ticket("https://t/1"), detail={})
     started, _ = start(scope("repair", task="charge"))
-    store.handlings.fail(started, "it raised", again_s=None)
+    store.automations.fail(started, "it raised", again_s=None)
     start(scope("slow", task="mail"))
     found = store.monitoring.measures()
     assert found.handlings == {
@@ -503,19 +504,19 @@ def test_ids_of_any_length_are_handled(store, start):
     long = "x" * 400
     store.letters.save([letter(long, envelope=envelope(long))])
     started, seen = start()
-    assert store.handlings.end(started, seen, Discard("no"), detail={}) is HandlingState.DONE
-    assert len(store.handlings.find(letter_id=long).rows) == 1
+    assert store.automations.end(started, seen, Discard("no"), detail={}) is HandlingState.DONE
+    assert len(store.automations.find(letter_id=long).rows) == 1
 
 
 def test_old_handlings_of_closed_letters_are_forgotten(store, start):
     store.letters.save([letter("a"), letter("b", task="shop.mail")])
     for task in ("charge", "mail"):
         started, seen = start(scope(task, task=task))
-        store.handlings.end(started, seen, Leave(), detail={})
+        store.automations.end(started, seen, Leave(), detail={})
     store.closing.discard(Filter(ids=("a",)), who="ann", why="no", now=T0)
     let_pass(store, ended_at=T0 - timedelta(days=2))
     store.history.prune(all_before(T0 - timedelta(days=1)), limit=9)
-    assert [row.task_id for row in store.handlings.find().rows] == ["b"]
+    assert [row.task_id for row in store.automations.find().rows] == ["b"]
 
 
 def _row(store, handling_id):

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import String, func, select
+from support.auto_world import queue
 from support.factories import T0, attempt, letter, operation, parking
 from support.stores import redriving
 from support.stores.history import edit
@@ -18,7 +19,7 @@ from celery_dlq.model.group import Annotate
 from celery_dlq.model.handling import Discard, Escalate
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Argument, Filter, HandlerScope, OngoingAct
+from celery_dlq.store.base import Argument, Filter, OngoingAct, Scope
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import erasing
 
@@ -229,17 +230,15 @@ def test_a_value_is_replaced_wherever_people_have_written_it(letters):
 def handled(store, task_id: str, verdict, error: str = "") -> None:
     """Let a handler end the letter with a verdict, or with an error."""
     held = store.leases.take("handlers", holder="me", seconds=600)
-    scope = HandlerScope(
-        name="mend", version="1", where=Filter(ids=(task_id,)), once_per_group=False
-    )
-    store.handlings.choose(held, scope, per_hour=9, most=9)
-    (number,) = store.handlings.take_due(held, scope, limit=9, again_s=1)
-    started = store.handlings.start(number, worker="w", within_s=60)
+    scope = Scope(name="mend", version="1", where=Filter(ids=(task_id,)), once_per_group=False)
+    queue(store, held, scope)
+    (number,) = store.automations.take_due(held, scope, limit=9, again_s=1)
+    started = store.automations.start(number, worker="w", within_s=60)
     if error:
-        store.handlings.fail(started, error, again_s=None)
+        store.automations.fail(started, error, again_s=None)
     else:
         seen = store.letters.get(task_id)
-        store.handlings.end(started, seen, verdict, detail=dict(vars(verdict)))
+        store.automations.end(started, seen, verdict, detail=dict(vars(verdict)))
 
 
 def everything(store) -> str:
@@ -259,7 +258,7 @@ def test_what_handlers_wrote_about_other_letters_is_replaced(letters):
     }
     replace_texts(letters, JO)
     assert JO not in everything(letters)
-    found = letters.handlings.find().rows
+    found = letters.automations.find().rows
     assert "sent to [erased] already" in [one.detail.get("reason") for one in found]
 
 

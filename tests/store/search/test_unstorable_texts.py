@@ -47,7 +47,7 @@ def test_no_other_question_is(store, text):
     assert not store.operations.find(states=frozenset(OperationState))
     assert not store.sendings.of_letter(text)
     assert not store.tickets.of_groups([text])
-    assert not store.handlings.find(handler=text).rows
+    assert not store.automations.find(name=text).rows
 
 
 @pytest.mark.parametrize("text", UNSTORABLE)

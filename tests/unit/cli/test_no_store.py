@@ -16,7 +16,7 @@ from celery_dlq.cli import dlq
 from celery_dlq.cli.exits import STORE
 from celery_dlq.spool import Spool
 from celery_dlq.store.base import Filter
-from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
+from celery_dlq.upkeep.automation.definition import AutoRedrive
 from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 

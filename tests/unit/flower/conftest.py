@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
+from support.auto_world import queue as queue_letters
 from support.factories import T0, attempt, envelope, letter, operation
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from tornado.httpserver import HTTPServer
@@ -110,7 +111,7 @@ def lease(store):
 @pytest.fixture
 def hold(store, lease):
     """Lets the automatic redrive ``charges`` hold a letter, for a reason."""
-    return lambda task_id, why: store.auto_redrives.hold(lease, "charges", {task_id: why}, NOW)
+    return lambda task_id, why: store.automations.hold(lease, "charges", {task_id: why}, NOW)
 
 
 @pytest.fixture
@@ -123,12 +124,12 @@ def handled(app, store):
             queue.handler(all=True, once_per_group=True, name="ticketing")(lambda _letter: verdict)
         scope = queue.handlers["ticketing"].scope
         lease = store.leases.take("handlers", holder="me", seconds=600)
-        store.handlings.choose(lease, scope, per_hour=100, most=100)
-        for number in store.handlings.take_due(lease, scope, limit=100, again_s=1):
-            if store.handlings.get(number).task_id == task_id:
-                started = store.handlings.start(number, worker="w", within_s=60)
+        queue_letters(store, lease, scope)
+        for number in store.automations.take_due(lease, scope, limit=100, again_s=1):
+            if store.automations.get(number).task_id == task_id:
+                started = store.automations.start(number, worker="w", within_s=60)
                 seen = store.letters.get(task_id)
-                store.handlings.end(started, seen, verdict, detail=dict(vars(verdict)))
+                store.automations.end(started, seen, verdict, detail=dict(vars(verdict)))
 
     return handled
 

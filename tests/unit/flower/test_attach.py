@@ -152,7 +152,7 @@ def test_an_address_without_a_resource_says_so_as_json(visit, monkeypatch):
     assert json.loads(answer.body)["error"]["title"] == "Not found"
 
 
-@pytest.mark.parametrize("name", ["", "groups", "letters", "operations", "auto-redrives", "audit"])
+@pytest.mark.parametrize("name", ["", "groups", "letters", "operations", "automations", "audit"])
 def test_every_page_of_the_tab_has_one_heading(visit, name):
     assert len(visit().get(f"/dead-letters/{name}".rstrip("/")).find("h1")) == 1
 

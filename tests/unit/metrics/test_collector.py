@@ -15,7 +15,7 @@ from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import register
 from celery_dlq.metrics.families import MOST_SETS
 from celery_dlq.metrics.snapshot import Reading, Snapshots
-from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.automation import AutoState
 from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State

@@ -11,8 +11,8 @@ from support.factories import letter
 
 from celery_dlq import AutoRedrive, Filter, Leave, Requirements
 from celery_dlq.cli.doctor.app import sent_to
-from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.upkeep.auto_redrive.runner import lease_of
+from celery_dlq.model.automation import AutoState
+from celery_dlq.upkeep.automation.engine import lease_of
 from celery_dlq.worker.broker_limits import upkeep_lease
 
 
@@ -88,7 +88,7 @@ def test_one_that_runs_is_well(shop, found):
 def test_one_that_has_suspended_itself_is_a_warning_and_a_paused_one_is_not(shop, found):
     store = shop(AutoRedrive("charges", where=CHARGES))
     for state, level in ((AutoState.SUSPENDED, "warning"), (AutoState.PAUSED, "ok")):
-        store.auto_redrives.set_state("charges", state, who="ann", why="too many", now=store.now())
+        store.automations.set_state("charges", state, who="ann", why="too many", now=store.now())
         [(said, text)] = found("auto")
         assert said == level
         assert text.startswith(f"charges: it is {state.value}")

@@ -63,7 +63,7 @@ def names(monkeypatch):
 
 
 def filled(path):
-    if "operations/" in path or "auto-redrive-runs/" in path:
+    if "operations/" in path:
         path = path.replace("{id}", OPERATION)
     for part, value in PARTS.items():
         path = path.replace(part, value)

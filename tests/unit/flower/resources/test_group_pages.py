@@ -433,7 +433,7 @@ class TestTickets:
             page = ann.get(path)
             [(found, text)] = page.find("a", rel="noopener noreferrer")
             assert found["href"] == text == "https://tickets.example.com/7"
-            assert "by handler:ticketing" in page.text
+            assert "by auto:ticketing" in page.text
         assert ann.get(PAGE).find("section", id="dlq-tickets") == []
 
     def test_an_escalation_is_shown_as_text(self, ann, handled):
@@ -536,7 +536,7 @@ class TestStory:
         told = self.events(ann, f"{GROUPS}/{mail}")
         assert [kind for kind, _ in told].count("failure") == 2
         [ticket] = [text for kind, text in told if kind == "ticket"]
-        assert "handler:ticketing opened the ticket https://tickets.example.com/7" in ticket
+        assert "auto:ticketing opened the ticket https://tickets.example.com/7" in ticket
 
     def test_it_is_bounded_and_leads_to_the_audit(self, ann, store):
         for number in range(40):

@@ -406,7 +406,7 @@ def test_a_held_letter_says_by_which_automatic_redrive_and_why(shop, ann, hold):
         "2026-11-21 13:00:00 UTC (now)",
     ):  # fmt: skip
         assert said in text
-    assert page.find("a", href="/dead-letters/auto-redrives/charges")
+    assert page.find("a", href="/dead-letters/automations/charges")
     assert page_of(ann, "0d3f1111-aaaa").find("section", id="dlq-held") == []
 
 
@@ -414,7 +414,7 @@ def test_a_letter_held_by_one_that_was_removed_links_to_no_page(ann, hold):
     hold("77e1", "it failed differently")
     page = page_of(ann, "77e1")
     assert "charges" in page.find("section", id="dlq-held")[0][1]
-    assert page.find("a", href="/dead-letters/auto-redrives/charges") == []
+    assert page.find("a", href="/dead-letters/automations/charges") == []
 
 
 class TestHandlers:
@@ -424,7 +424,7 @@ class TestHandlers:
         [(found, text)] = page.find("a", rel="noopener noreferrer")
         assert found["href"] == text == "https://tickets.example.com/7?a=1&b='<"
         [(_, tickets)] = page.find("section", id="dlq-tickets")
-        assert "by handler:ticketing" in tickets
+        assert "by auto:ticketing" in tickets
 
     @pytest.mark.parametrize(
         "url", ["javascript:alert(1)", " https://x", "//x", "data:text/html,x"]
@@ -445,12 +445,12 @@ class TestHandlers:
         handled("77e1", Escalate("payments", "the bank is <b>away</b>"))
         [(_, text)] = page_of(ann, "77e1").find("section", id="dlq-tickets")
         said = " ".join(text.split())
-        assert "escalation: payments: the bank is <b>away</b> by handler:ticketing, " in said
+        assert "escalation: payments: the bank is <b>away</b> by auto:ticketing, " in said
 
     def test_what_a_handler_did_is_in_the_history_once(self, ann, store, handled):
         handled("77e1", Discard("no such customer"))
         [(_, text)] = page_of(ann, "77e1").find("section", id="dlq-history")
-        assert "handler:ticketing discard" in text
+        assert "auto:ticketing discard" in text
         assert "done" in text
         assert "reason=no such customer" in text
         assert text.count("no such customer") == 1

@@ -16,7 +16,7 @@ from celery_dlq.flower.http.request import NAMES
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources import letters
 from celery_dlq.flower.routes import API
-from celery_dlq.model.auto_redrive import AutoMode, AutoState
+from celery_dlq.model.automation import AutoMode, AutoState
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKind
 from celery_dlq.model.letter import Explanation
@@ -407,59 +407,53 @@ class TestRules:
         assert store.operations.find() == []
 
 
-class TestAutoRedrives:
+class TestAutomations:
     def test_they_are_listed_and_shown(self, shop, ann, lease):
-        assert [one["name"] for one in read(ann, "/auto-redrives")["auto_redrives"]] == [
+        assert [one["name"] for one in read(ann, "/automations")["automations"]] == [
             "trial", "charges",
         ]  # fmt: skip
-        shop.auto_redrives.run(lease)
-        found = read(ann, "/auto-redrives/charges?limit=1")
+        shop.automations.run(lease, lambda: lease)
+        found = read(ann, "/automations/charges?limit=1")
         assert (found["where"], found["owner"]) == ({"task": "shop.charge"}, "payments")
-        [run] = found["runs"]
-        assert (run["mode"], run["letters"], run["state"]) == ("on", 2, "planned")
-        assert {one["name"] for one in read(ann, "/auto-redrive-runs")["runs"]} == {
-            "trial", "charges",
-        }  # fmt: skip
-        assert read(ann, "/auto-redrive-runs?name=charges&limit=5")["runs"] == [run]
-        whole = read(ann, f"/auto-redrive-runs/{run['id']}")
-        assert whole == {**run, "task_ids": ["0d3f1111-aaaa", "0d3f2222-bbbb"]}
+        [handling] = found["latest"]
+        assert (handling["name"], handling["state"], handling["verdict"]) == (
+            "charges", "done", "redrive",
+        )  # fmt: skip
 
     def test_a_dry_run_changes_nothing(self, shop, ann, store):
-        found = read(ann, "/auto-redrives/charges/dry-run")
+        found = read(ann, "/automations/charges/dry-run")
         assert found["letters"] == ["0d3f1111-aaaa", "0d3f2222-bbbb"]
         assert (found["not_now"], found["held"]) == ([], {})
-        assert store.auto_redrives.runs() == []
+        assert store.automations.find().rows == ()
 
     def test_one_is_paused_and_resumed(self, shop, ann, store):
-        status, told = send(ann, "/auto-redrives/charges/pause", {"why": "deploying"})
-        [one] = told["auto_redrives"]
+        status, told = send(ann, "/automations/charges/pause", {"why": "deploying"})
+        [one] = told["automations"]
         assert (status, one["state"], one["state_by"]) == (200, "paused", "ann (flower)")
         assert one["stopped"] == "it is paused by ann (flower): deploying"
-        assert send(ann, "/auto-redrives/charges/run")[0] == 409
+        assert send(ann, "/automations/charges/run")[0] == 409
         # A program may ask twice.
-        assert send(ann, "/auto-redrives/charges/pause")[0] == 200
-        assert (
-            send(ann, "/auto-redrives/charges/resume")[1]["auto_redrives"][0]["state"] == "active"
-        )
+        assert send(ann, "/automations/charges/pause")[0] == 200
+        assert send(ann, "/automations/charges/resume")[1]["automations"][0]["state"] == "active"
         assert [row.act for row in store.audit.find().rows] == ["resume", "pause"]
 
     def test_all_are_paused(self, shop, ann):
-        status, told = send(ann, "/auto-redrives/*/pause")
-        assert (status, [one["state"] for one in told["auto_redrives"]]) == (200, ["paused"] * 2)
+        status, told = send(ann, "/automations/*/pause")
+        assert (status, [one["state"] for one in told["automations"]]) == (200, ["paused"] * 2)
 
     def test_run_makes_it_due(self, shop, ann, store, lease):
-        shop.auto_redrives.run(lease)
-        assert send(ann, "/auto-redrives/charges/run")[0] == 200
-        assert store.auto_redrives.statuses()["charges"].looked_at is None
+        shop.automations.run(lease, lambda: lease)
+        assert send(ann, "/automations/charges/run")[0] == 200
+        assert store.automations.statuses()["charges"].looked_at is None
 
     @pytest.mark.parametrize(
         ("method", "path", "status"),
         [
-            ("get", "/auto-redrives/charge", 404), ("get", "/auto-redrives?name=a", 400),
-            ("get", "/auto-redrives/charges?limit=0", 400), ("get", "/auto-redrive-runs/none", 404),
-            ("get", "/auto-redrive-runs?nam=a", 400), ("get", "/auto-redrives/charge/dry-run", 404),
-            ("get", "/auto-redrives/charges/pause", 405), ("post", "/auto-redrives/charge/pause", 404),
-            ("post", "/auto-redrives/*/run", 404),
+            ("get", "/automations/charge", 404), ("get", "/automations?name=a", 400),
+            ("get", "/automations/charges?limit=0", 400),
+            ("get", "/automations/charge/dry-run", 404),
+            ("get", "/automations/charges/pause", 405), ("post", "/automations/charge/pause", 404),
+            ("post", "/automations/*/run", 404),
         ],
     )  # fmt: skip
     def test_an_invalid_request_changes_nothing(self, shop, ann, store, method, path, status):
@@ -469,15 +463,14 @@ class TestAutoRedrives:
             assert send(ann, path)[0] == status
             told = send(ann, path)[1]
         assert told["error"]["status"] == status
-        assert store.auto_redrives.statuses() == {}
+        assert store.automations.statuses() == {}
 
     def test_a_field_that_is_not_known_is_refused(self, shop, ann, store):
-        assert send(ann, "/auto-redrives/charges/pause", {"because": "x"})[0] == 400
-        assert store.auto_redrives.statuses() == {}
+        assert send(ann, "/automations/charges/pause", {"because": "x"})[0] == 400
+        assert store.automations.statuses() == {}
 
     def test_an_app_without_any(self, ann):
-        assert read(ann, "/auto-redrives") == {"auto_redrives": []}
-        assert read(ann, "/auto-redrive-runs") == {"runs": []}
+        assert read(ann, "/automations") == {"automations": []}
 
 
 def test_held_letters_are_found_and_explained(shop, ann, hold):
@@ -496,7 +489,7 @@ def test_handlings_and_tickets_are_in_the_records(ann, handled):
     handled("77e1", Escalate("payments", "the bank is away"))
     letter_of = read(ann, "/letters/77e1")
     [handling], [ticket] = letter_of["handlings"], letter_of["tickets"]
-    assert (handling["handler"], handling["verdict"], handling["state"]) == (
+    assert (handling["name"], handling["verdict"], handling["state"]) == (
         "ticketing", "escalate", "done",
     )  # fmt: skip
     assert (ticket["kind"], ticket["to"], ticket["why"]) == (
@@ -547,7 +540,7 @@ class TestDescription:
         self, shop, ann, handled, lease, round_of_retention
     ):
         handled("77e1", Ticket("https://tickets/1"))
-        shop.auto_redrives.run(lease)
+        shop.automations.run(lease, lambda: lease)
         send(ann, "/redrive", {"id": "77e1"})
         [operation, *_] = read(ann, "/operations")["operations"]
         found = {
@@ -559,10 +552,9 @@ class TestDescription:
             "Keeping": read(ann, "/retention"),
             "Recorded": read(ann, "/recorder"),
             "Operation": operation,
-            "AutoRedrive": read(ann, "/auto-redrives")["auto_redrives"][0],
-            "WholeAutoRedrive": read(ann, "/auto-redrives/charges"),
-            "AutoRun": read(ann, "/auto-redrive-runs")["runs"][0],
-            "AutoTrial": read(ann, "/auto-redrives/charges/dry-run"),
+            "Automation": read(ann, "/automations")["automations"][0],
+            "WholeAutoRedrive": read(ann, "/automations/charges"),
+            "AutoTrial": read(ann, "/automations/charges/dry-run"),
             "Handling": read(ann, "/letters/77e1")["handlings"][0],
             "Ticket": read(ann, "/letters/77e1")["tickets"][0],
         }

@@ -1,0 +1,330 @@
+"""Automations: their states, the letters that they choose, and the letters that they hold.
+
+One engine at a time chooses letters under a lease. An automatic redrive sends them with an operation. A
+handler gets a message for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, insert, select
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.automation import (
+    ACTOR,
+    EVERY,
+    AutoMode,
+    AutoSends,
+    AutoState,
+    AutoStatus,
+    Candidate,
+    HeldLetter,
+    actor_of,
+)
+from celery_dlq.model.handling import HandlingState
+from celery_dlq.model.operation import ENDED, OperationState, SendingState
+from celery_dlq.store import candidates as choosing
+from celery_dlq.store.base import Filter, Lease, Operation, Scope
+from celery_dlq.store.coordination import is_held
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import automation, handling, held, operation, sending
+from celery_dlq.store.database.transactions import Transactions, reads, writes
+from celery_dlq.store.handlings import Handlings
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.redrive.operations import create_operation
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.query import Conditions, begins_with, one_of
+from celery_dlq.store.rows.rows import fit, read_row, replace_rows, stored_id
+
+#: The names of the changes of state in the audit.
+_ACTS: Mapping[AutoState, str] = {
+    AutoState.ACTIVE: "resume",
+    AutoState.PAUSED: "pause",
+    AutoState.SUSPENDED: "suspend",
+}
+
+#: Operations whose letters are read for the last outcomes.
+_RUNS_BACK = 100
+
+_NOT_OVER = sorted(state.value for state in OperationState if state not in ENDED)
+
+
+class Automations(Handlings):
+    """The automations and their handlings. Calls that need the lease change nothing without it.
+
+    :param listener: is notified of each automation that has suspended itself.
+    """
+
+    def __init__(self, transactions: Transactions, listener: StoreListener) -> None:
+        super().__init__(transactions)
+        self._listener = listener
+
+    @reads
+    def statuses(self, connection: Connection) -> dict[str, AutoStatus]:
+        """The states that were set, and when each one last looked for letters, by name."""
+        rows = connection.execute(select(automation)).mappings()
+        return {row["name"]: read_row(AutoStatus, row) for row in rows}
+
+    @writes
+    def looked(self, connection: Connection, lease: Lease, name: str, now: datetime) -> bool:
+        """Record that an automation looks for letters; False if the lease is lost."""
+        if not is_held(connection, lease):
+            return False
+        _write(connection, name, {"looked_at": now})
+        return True
+
+    def set_state(
+        self, name: str, state: AutoState, *, who: str, why: str = "", now: datetime
+    ) -> bool:
+        """Pause, suspend or resume; audited. Returns whether the state has changed. Only an active one can be
+        suspended."""
+        has_changed = self._set_state(name, state, who=who, why=why, now=now)
+        if has_changed and state is AutoState.SUSPENDED:
+            self._listener.suspended(AutoStatus(name=name, state=state, at=now, who=who, why=why))
+        return has_changed
+
+    @writes
+    def make_due(self, connection: Connection, name: str, *, who: str, now: datetime) -> None:
+        """Let an automatic redrive look for letters at once; audited."""
+        _write(connection, name, {"looked_at": None})
+        audit.write_audit(
+            connection, who=who, act="run", count=0, why="", detail={"auto": name}, at=now
+        )
+
+    @writes
+    def _set_state(
+        self,
+        connection: Connection,
+        name: str,
+        state: AutoState,
+        *,
+        who: str,
+        why: str,
+        now: datetime,
+    ) -> bool:
+        was = _locked_state(connection, name)
+        if was is state or (state is AutoState.SUSPENDED and was is not AutoState.ACTIVE):
+            return False
+        _write(connection, name, {"state": state.value, "at": now, "who": who, "why": why})
+        audit.write_audit(
+            connection, who=who, act=_ACTS[state], count=0, why=why, detail={"auto": name}, at=now
+        )
+        return True
+
+    @reads
+    def candidates(
+        self,
+        connection: Connection,
+        scope: Scope,
+        earlier: Sequence[Scope] = (),
+        *,
+        limit: int,
+        since: datetime | None = None,
+        failed_by: datetime | None = None,
+        after: Candidate | None = None,
+    ) -> list[Candidate]:
+        """The next letters of an automation, oldest failure first: dead letters of its filter that no
+        automation of ``earlier`` has to have first. A handler gets each failure once, and perhaps one letter
+        of each group. An automatic redrive gets no letters that are held; its own judgement follows.
+
+        :param since: only letters that failed then or later.
+        :param failed_by: only letters that failed then or earlier.
+        :param after: the last letter of the previous page.
+        """
+        found = choosing.candidates(
+            connection, scope, earlier, limit=limit, since=since, failed_by=failed_by, after=after
+        )
+        if scope.once_per_group:
+            return [*{one.fingerprint: one for one in reversed(found)}.values()][::-1]
+        return found
+
+    @reads
+    def room(self, connection: Connection, name: str, *, per_hour: int, most: int) -> int:
+        """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
+        ``most`` letters wait for it at a time."""
+        now = clock.now(connection)
+        return choosing.room(connection, name, per_hour=per_hour, most=most, now=now)
+
+    @reads
+    def sends(self, connection: Connection, name: str, mode: AutoMode, now: datetime) -> AutoSends:
+        """How many letters automatic redrives have sent, or may still send, lately."""
+        return choosing.sends(connection, name, mode, now)
+
+    @writes
+    def queue(
+        self, connection: Connection, lease: Lease, scope: Scope, letters: Sequence[Candidate]
+    ) -> bool:
+        """Queue letters for a handler. False if the lease is lost, or if it is no longer active."""
+        now = clock.now(connection)
+        new = {
+            "version": scope.version,
+            "state": HandlingState.QUEUED.value,
+            "queued_at": now,
+            "due_at": now,
+        }
+        return _add(connection, lease, scope.name, letters, new)
+
+    @writes
+    def begin(
+        self,
+        connection: Connection,
+        lease: Lease,
+        name: str,
+        letters: Sequence[Candidate],
+        new: Operation,
+        *,
+        mode: AutoMode = AutoMode.ON,
+        repair: Mapping[str, object] | None = None,
+    ) -> bool:
+        """Write the letters that an automatic redrive has chosen, and the operation that sends them; all or
+        nothing. False if the lease is lost, or if it is no longer active.
+
+        :param new: the operation; in shadow mode, only its id and its time are used.
+        """
+        is_on, at = mode is AutoMode.ON, new.created_at
+        state = HandlingState.DONE if is_on else HandlingState.SHADOW
+        acts = {
+            "version": new.id, "operation": new.id if is_on else "", "state": state.value,
+            "verdict": choosing.REDRIVEN, "queued_at": at, "ended_at": at,
+        }  # fmt: skip
+        is_begun = _add(connection, lease, name, letters, acts)
+        if is_begun and is_on:
+            create_operation(connection, new, repair=repair)
+        return is_begun
+
+    @reads
+    def unfinished(self, connection: Connection, name: str | None = None) -> list[str]:
+        """The operations of automations that have not ended, the oldest first.
+
+        :param name: only those of this one.
+        """
+        by = begins_with(operation.c.who, ACTOR) if name is None else _is_by(name)
+        found = select(operation.c.id).where(operation.c.state.in_(_NOT_OVER), by)
+        in_order = operation.c.created_at, operation.c.id
+        return list(connection.execute(found.order_by(*in_order)).scalars())
+
+    @writes
+    def hold(
+        self, connection: Connection, lease: Lease, name: str, why: Mapping[str, str], now: datetime
+    ) -> int:
+        """Hold letters, each for its reason; audited. Returns how many were not held before; 0 if the lease
+        is lost."""
+        if not is_held(connection, lease):
+            return 0
+        keys = {stored_id(task_id): reason for task_id, reason in why.items()}
+        known = select(held.c.task_id).where(one_of(connection, held.c.task_id, sorted(keys)))
+        for task_id in connection.execute(known).scalars():
+            del keys[task_id]
+        if not keys:
+            return 0
+        rows = [
+            {**fit(held, {"name": name, "why": reason}), "task_id": task_id, "at": now}
+            for task_id, reason in sorted(keys.items())
+        ]
+        connection.execute(insert(held), rows)
+        audit.write_audit(
+            connection, who=actor_of(name), act="hold", count=len(rows),
+            detail={"auto": name, **audit.by_filter(Filter(ids=tuple(keys)))}, at=now,
+        )  # fmt: skip
+        return len(rows)
+
+    @reads
+    def held(self, connection: Connection, task_ids: Sequence[str]) -> dict[str, HeldLetter]:
+        """The letters of ``task_ids`` that are held, by their task ids."""
+        these = one_of(connection, held.c.task_id, sorted(map(stored_id, task_ids)))
+        rows = connection.execute(select(held).where(these)).mappings()
+        return {row["task_id"]: HeldLetter(**row) for row in rows}
+
+    @reads
+    def count_held(self, connection: Connection) -> dict[str, int]:
+        """How many open letters each automatic redrive holds."""
+        return choosing.count_held(connection)
+
+    @reads
+    def outcomes(
+        self, connection: Connection, name: str, *, since: datetime | None, limit: int
+    ) -> list[SendingState]:
+        """The last outcomes of an automation's redrives, newest first: successes and failures.
+
+        :param since: only those that came later.
+        """
+        named = [SendingState.SUCCEEDED.value, SendingState.FAILED.value]
+        found: Conditions = [
+            sending.c.operation.in_(_latest(connection, name)),
+            sending.c.state.in_(named),
+        ]
+        if since is not None:
+            found.append(sending.c.ended_at > since)
+        latest = select(sending.c.state).where(*found).order_by(sending.c.ended_at.desc())
+        return [SendingState(state) for state in connection.execute(latest.limit(limit)).scalars()]
+
+    @reads
+    def aborted(
+        self, connection: Connection, name: str, *, since: datetime | None
+    ) -> tuple[str, str] | None:
+        """Id and cause of the last operation of an automation that was aborted.
+
+        :param since: only if it ended later.
+        """
+        found = [_is_by(name), operation.c.state == OperationState.ABORTED.value]
+        if since is not None:
+            found.append(operation.c.ended_at > since)
+        latest = select(operation.c.id, operation.c.cause).where(*found)
+        row = connection.execute(
+            latest.order_by(operation.c.ended_at.desc()).limit(1)
+        ).one_or_none()
+        return None if row is None else (row.id, row.cause)
+
+
+def _add(
+    connection: Connection,
+    lease: Lease,
+    name: str,
+    letters: Sequence[Candidate],
+    values: Mapping[str, Any],
+) -> bool:
+    """Write a handling for each letter, if the lease is held and the automation is active."""
+    if not is_held(connection, lease):
+        return False
+    if {_locked_state(connection, one) for one in (EVERY, name)} != {AutoState.ACTIVE}:
+        return False
+    empty = {
+        "verdict": "", "detail": "{}", "error": "", "sends": 0, "tries": 0, "due_at": None,
+        "ended_at": None, "worker": "", "operation": "",
+    }  # fmt: skip
+    connection.execute(
+        insert(handling),
+        [
+            {
+                **empty, **values, "name": name, "task_id": one.task_id,
+                "fingerprint": one.fingerprint, "failed_at": one.failed_at,
+            }
+            for one in letters
+        ],
+    )  # fmt: skip
+    return True
+
+
+def _is_by(name: str) -> ColumnElement[bool]:
+    return operation.c.who == actor_of(name)
+
+
+def _latest(connection: Connection, name: str) -> Sequence[str]:
+    """The ids of the last operations. MySQL does not take a subquery with a limit."""
+    latest = select(operation.c.id).where(_is_by(name)).order_by(operation.c.created_at.desc())
+    return connection.execute(latest.limit(_RUNS_BACK)).scalars().all()
+
+
+def _locked_state(connection: Connection, name: str) -> AutoState:
+    stored: Select[Any] = select(automation.c.state).where(automation.c.name == name)
+    state = connection.execute(stored.with_for_update()).scalar_one_or_none()
+    return AutoState.ACTIVE if state is None else AutoState(state)
+
+
+def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
+    new = {"state": AutoState.ACTIVE.value, "who": "", "why": "", **values}
+    row = {**new, **fit(automation, {"name": name, "who": new["who"], "why": new["why"]})}
+    replace_rows(connection, automation, [row], values)

@@ -1,0 +1,222 @@
+"""The definition of an automatic redrive, as users write it in ``dlq_auto_redrive``; and the checks that it
+shares with those of handlers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from operator import attrgetter
+from typing import Protocol
+
+from celery_dlq.errors import OrdersError, SettingsError, page
+from celery_dlq.known import names_its_fields
+from celery_dlq.model.automation import AutoMode
+from celery_dlq.model.operation import Orders
+from celery_dlq.model.states import State
+from celery_dlq.redrive.orders import check_orders
+from celery_dlq.settings.validation import BOOLEAN, Allowed, is_number, number, whole
+from celery_dlq.store.base import Scope
+from celery_dlq.store.filter import Filter
+from celery_dlq.upkeep.automation.timetable import Timetable
+
+_DOCS = page("auto-redrive")
+#: The longest pause between two automatic redrives of a letter, in seconds: a year.
+_LONGEST_S = 31_536_000.0
+
+
+@names_its_fields(SettingsError)
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much an automatic redrive may send."""
+
+    #: Automatic redrives of one letter; after them, the letter is held for a person.
+    per_letter: int = 3
+    #: How many times longer a letter waits after each automatic redrive.
+    growth: float = 2.0
+    #: Letters of one run.
+    per_run: int = 500
+    #: Letters within 24 hours.
+    per_day: int = 10_000
+
+
+@names_its_fields(SettingsError)
+@dataclass(frozen=True, kw_only=True)
+class Suspension:
+    """When an automatic redrive stops by itself, until a person resumes it. It also stops when the guard or
+    the canary of one of its operations has aborted that operation."""
+
+    #: Stop when less than this share of its last outcomes are successes ...
+    success_below: float = 0.5
+    #: ... which are this many.
+    of_last: int = 20
+
+
+@names_its_fields(SettingsError)
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """Conditions that must hold before a run, and while it sends."""
+
+    #: The circuits of the letters' tasks are closed. A task without a breaker has none.
+    closed_circuit: bool = False
+    #: The letter failed in another release than ``dlq_release``.
+    new_release: bool = False
+
+
+@names_its_fields(SettingsError)
+@dataclass(frozen=True)
+class AutoRedrive:
+    """Letters that are redriven by themselves, and under which conditions.
+
+    :raises SettingsError: a value that is not allowed. The error names it.
+    """
+
+    #: Names it in commands, in the audit and in metrics.
+    name: str
+    _: KW_ONLY
+    #: The letters; the same filter as that of ``dlq list``.
+    where: Filter
+    #: Seconds from the last failure of a letter to its first automatic redrive.
+    after_s: float = 900.0
+    when: Timetable = field(default_factory=Timetable)
+    require: Requirements = field(default_factory=Requirements)
+    #: How it sends: rate, canary, guard, checks, repairs; as for ``dlq redrive``.
+    orders: Orders = field(default_factory=Orders)
+    limits: Limits = field(default_factory=Limits)
+    suspend: Suspension = field(default_factory=Suspension)
+    #: ``"on"``, or ``"shadow"`` to record the letters that it would send.
+    mode: AutoMode | str = AutoMode.ON
+    #: Who looks after it.
+    owner: str = ""
+    #: Whether a filter that restricts nothing is meant.
+    all: bool = False
+
+    def __post_init__(self) -> None:
+        problems = list(_problems(self))
+        if problems:
+            raise SettingsError(
+                f"dlq_auto_redrive: {self.name!r} is not valid. {' '.join(problems)} See {_DOCS}."
+            )
+        object.__setattr__(self, "mode", AutoMode(self.mode))
+
+    @property
+    def scope(self) -> Scope:
+        """The letters that it may take, as the store chooses them."""
+        # A process that only sends messages imports this module, and not the rest of the redrive.
+        from celery_dlq.redrive.plan import redrivable
+
+        return Scope(name=self.name, where=redrivable(self.where).only(State.DEAD))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it sends."""
+        return self.mode is AutoMode.ON
+
+    def pause_s(self, tries: int) -> float:
+        """Seconds that a letter waits after its failure, and after its last try."""
+        growing = self.after_s * self.limits.growth ** min(tries, self.limits.per_letter)
+        return min(growing, _LONGEST_S)
+
+    def orders_for(self, count: int) -> Orders:
+        """The orders of an operation over ``count`` letters. A canary is smaller than that."""
+        pacing = self.orders.pacing
+        canary = min(pacing.canary, count)
+        return replace(
+            self.orders,
+            pacing=replace(pacing, canary=canary),
+            why=self.orders.why or f"automatic redrive {self.name}",
+        )
+
+
+class Automation(Protocol):
+    """The choice of letters that automatic redrives and handlers have in common."""
+
+    @property
+    def name(self) -> str:
+        """Names it in commands, in the audit and in metrics."""
+
+    @property
+    def where(self) -> Filter:
+        """The letters that it gets, as far as they are dead."""
+
+    @property
+    def all(self) -> bool:
+        """Whether a filter that restricts nothing is meant."""
+
+
+def problems_of(one: Automation, allowed: Mapping[str, Allowed]) -> Iterator[str]:
+    """The problems of a definition, as sentences.
+
+    :param allowed: the allowed values of its own fields, by their place in the definition.
+    """
+    for place, values in {**_COMMON, **allowed}.items():
+        try:
+            value = attrgetter(place)(one)
+        except AttributeError:  # its parent has the wrong type, which is a problem of its own
+            continue
+        if not values.accepts(value):
+            yield f"{place} must be {values.words}, not {value!r}."
+    if not isinstance(one.where, Filter):
+        return
+    if not one.where.restricts and not one.all:
+        yield "where matches every letter; restrict it, or give all=True."
+    if one.where.restricts and one.all:
+        yield "all=True and where contradict each other; leave one of them out."
+    others = ", ".join(sorted(state.value for state in one.where.states - {State.DEAD}))
+    if others:
+        yield f"where.states has {others}; only dead letters are chosen, so leave it out."
+
+
+def _problems(auto: AutoRedrive) -> Iterator[str]:
+    yield from problems_of(auto, _ALLOWED)
+    if isinstance(auto.orders, Orders):
+        yield from _order_problems(auto.orders)
+
+
+def _order_problems(orders: Orders) -> Iterator[str]:
+    try:
+        check_orders(orders)
+    except OrdersError as error:
+        yield str(error)
+    if orders.pacing.limit is not None:
+        yield "orders.pacing.limit cannot be set; use limits.per_run."
+    if not orders.guard.enabled:
+        yield "orders.guard cannot be switched off."
+
+
+def _of_type(kind: type) -> Allowed:
+    return Allowed(f"a {kind.__name__}", lambda value: isinstance(value, kind))
+
+
+#: A share that is not empty.
+_SHARE = Allowed(
+    "a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1
+)
+
+#: The name must fit into its columns, and needs no quotes on a command line.
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_COMMON: Mapping[str, Allowed] = {
+    "name": Allowed(
+        "a name of 1 to 64 letters, digits, dots, - and _",
+        lambda value: isinstance(value, str) and bool(_NAME.fullmatch(value)),
+    ),
+    "where": Allowed("a celery_dlq.Filter", lambda value: isinstance(value, Filter)),
+    "all": BOOLEAN,
+}
+
+_ALLOWED: Mapping[str, Allowed] = {
+    "when": _of_type(Timetable),
+    "require": _of_type(Requirements),
+    "orders": _of_type(Orders),
+    "limits": _of_type(Limits),
+    "suspend": _of_type(Suspension),
+    "owner": _of_type(str),
+    "after_s": number(0.0, _LONGEST_S),
+    "mode": Allowed("'on' or 'shadow'", lambda value: value in tuple(AutoMode)),
+    "limits.per_letter": whole(1, 20),
+    "limits.per_run": whole(1, 5_000),
+    "limits.per_day": whole(1, 10_000_000),
+    "limits.growth": number(1.0, 100.0),
+    "suspend.success_below": _SHARE,
+    "suspend.of_last": whole(1, 10_000),
+}
