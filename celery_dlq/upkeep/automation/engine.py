@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from celery.utils.log import get_logger
 
@@ -22,12 +21,15 @@ from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.automation import conditions
+from celery_dlq.upkeep.automation.definition import AutoRedrive
 from celery_dlq.upkeep.automation.dispatcher import Dispatcher
 from celery_dlq.upkeep.automation.handler import Handler
 from celery_dlq.upkeep.automation.redriver import Look, Redriver
 from celery_dlq.upkeep.periodic import Leased
 
 logger: logging.Logger = get_logger(__name__)
+
+T = TypeVar("T")
 
 #: Seconds between two looks by the worker with the lease, at least.
 LOOK_S = 0.5
@@ -46,7 +48,9 @@ class Engine:
         self, context: RedriveContext, operations: Operations, handlers: Mapping[str, Handler]
     ) -> None:
         self._store, self._now = context.store, context.clock.now
-        self.autos: dict[Any, Any] = {auto.name: auto for auto in context.settings.auto_redrive}
+        self.autos: dict[str, AutoRedrive] = {
+            auto.name: auto for auto in context.settings.auto_redrive
+        }
         self._handlers = handlers
         self._redriver = Redriver(context, operations, self.autos)
         self._dispatcher = Dispatcher(context, operations, handlers)
@@ -61,13 +65,16 @@ class Engine:
         statuses = self._store.automations.statuses()
         self._stop_unfinished()
         waits_s, unsent = [TRY_S], list[HandlerError]()
-        for turn in self._turns(lease, statuses):
+        for handler in _active(self._handlers, statuses):
             try:
-                waits_s.append(turn())
+                waits_s.append(self._dispatcher.turn(handler, lease))
             except HandlerError as error:
                 unsent.append(error)
             if prolong() != lease:
                 return 0.0
+        for auto in _active(self.autos, statuses):
+            status = statuses.get(auto.name, AutoStatus(name=auto.name))
+            waits_s.append(self._redriver.turn(auto, status, lease))
         if unsent:
             raise unsent[0]
         return min(waits_s)
@@ -111,17 +118,10 @@ class Engine:
             if operation is not None and operation.state not in ENDED:
                 self.must_stop(operation)
 
-    def _turns(
-        self, lease: Lease, statuses: dict[str, AutoStatus]
-    ) -> Iterator[Callable[[], float]]:
-        """The turn of each automation that is not stopped, which returns the seconds until its next one."""
-        for handler in self._handlers.values():
-            if not conditions.why_stopped(statuses, handler.name):
-                yield partial(self._dispatcher.turn, handler, lease)
-        for auto in self.autos.values():
-            if not conditions.why_stopped(statuses, auto.name):
-                status = statuses.get(auto.name, AutoStatus(name=auto.name))
-                yield partial(self._redriver.turn, auto, status, lease)
+
+def _active(known: Mapping[str, T], statuses: dict[str, AutoStatus]) -> list[T]:
+    """The automations that are not stopped."""
+    return [one for name, one in known.items() if not conditions.why_stopped(statuses, name)]
 
 
 class AutomationThread(Leased):
@@ -131,8 +131,8 @@ class AutomationThread(Leased):
     """
 
     does = "automations"
-    stopped = "automations do not run"
-    again = "automations run again"
+    stopped = "not all automations run"
+    again = "all automations run again"
 
     def __init__(
         self, dlq: Any, holder: str, *, wake: Callable[[], object], draw: Uniform = uniform

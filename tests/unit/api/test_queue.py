@@ -258,11 +258,11 @@ def test_a_pool_that_forks_does_so_before_the_store_is_checked(app):
 
 def test_a_worker_does_not_start_with_an_automatic_redrive_that_can_never_run(app):
     app.conf.dlq_store_url = "postgresql://db.invalid/shop"
-    require = Requirements(probe="ping")
+    require = Requirements(new_release=True)
     app.conf.dlq_auto_redrive = [AutoRedrive("later", where=Filter(task="t"), require=require)]
     DeadLetterQueue.of(app)
     worker = types.SimpleNamespace(app=app, hostname="w@host", steps=[])
-    with pytest.raises(SettingsError, match="'ping', which is not a task of this app"):
+    with pytest.raises(SettingsError, match="new_release needs dlq_release, which is not set"):
         UpkeepStep(worker)
 
 

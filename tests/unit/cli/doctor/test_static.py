@@ -49,8 +49,8 @@ def test_nothing_is_asked(checked):
         ("dlq_on_dead_letter", ["shop.nowhere.tell"], "hooks", "shop.nowhere"),
         (
             "dlq_auto_redrive",
-            [AutoRedrive("a", where=Filter(task="t"), require=Requirements(probe="ping"))],
-            "auto", "'ping', which is not a task of this app",
+            [AutoRedrive("a", where=Filter(task="t"), require=Requirements(new_release=True))],
+            "auto", "new_release needs dlq_release, which is not set",
         ),
         (
             "dlq_auto_redrive",

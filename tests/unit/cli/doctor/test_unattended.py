@@ -109,11 +109,11 @@ def test_one_of_a_task_that_is_unknown_is_a_warning_with_the_task_that_is_meant(
     assert "'chrage' is not a task of this app; did you mean 'shop.charge'?" in text
 
 
-def test_a_probe_that_does_not_exist_is_an_error(shop, found):
-    shop(AutoRedrive("charges", where=CHARGES, require=Requirements(probe="ping")))
+def test_a_requirement_that_can_never_hold_is_an_error(shop, found):
+    shop(AutoRedrive("charges", where=CHARGES, require=Requirements(new_release=True)))
     [(level, text)] = found("auto")
     assert level == "error"
-    assert "'ping', which is not a task of this app" in text
+    assert "new_release needs dlq_release, which is not set" in text
 
 
 def test_without_a_worker_that_runs_them_there_is_a_warning(shop, found):

@@ -2,7 +2,7 @@ import pytest
 from support.auto_world import CHARGES, LEASE_S, candidate
 from support.factories import attempt, letter, operation
 
-from celery_dlq import AutoRedrive, Limits, Timetable
+from celery_dlq import AutoRedrive, Filter, Limits, Timetable
 from celery_dlq.model.automation import AutoMode, AutoState, actor_of
 
 
@@ -57,7 +57,7 @@ def test_they_are_listed_in_their_order(run, read, shop, store, three, lease):
     )  # fmt: skip
     assert (first["kind"], first["letters"]["done"]) == ("redrive", 2)
     assert first["last_look_at"] < first["next_look_at"]
-    assert (second["name"], second["mode"], second["letters"]["shadow"]) == ("others", "shadow", 2)
+    assert (second["name"], second["mode"], second["letters"]["shadow"]) == ("others", "shadow", 0)
     lines = run("auto", "list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["NAME", "charges", "others"]
 
@@ -130,11 +130,11 @@ def test_a_dry_run_says_why_letters_wait_and_why_nothing_is_sent(run, read, shop
 
 
 def test_a_dry_run_counts_the_letters_that_wait(run, autos, request):
-    autos(AutoRedrive("charges", where=CHARGES, limits=Limits(per_run=1)))
+    autos(AutoRedrive("charges", where=Filter(), all=True))
     request.getfixturevalue("three")
     out = run("auto", "try", "charges").stdout
-    assert "It would send 1 letter." in out
-    assert "1  it failed, or was tried, too recently" in out
+    assert "It would send 2 letters." in out
+    assert "WAIT BECAUSE" in out
 
 
 def test_run_lets_a_worker_look_at_once(run, shop, store, three, lease):

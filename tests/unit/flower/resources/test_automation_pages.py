@@ -144,7 +144,7 @@ class TestPage:
             "0 open letters", "It was resumed.",
         ):  # fmt: skip
             assert said in page.text
-        assert rows(page, "dlq-latest") == 1
+        assert rows(page, "dlq-latest") == 2
         assert page.find("a", href=f"/dead-letters/letters/{latest.task_id}")
         assert page.find("a", href=f"/dead-letters/operations/{latest.operation}")
 

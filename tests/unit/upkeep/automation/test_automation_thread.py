@@ -92,8 +92,8 @@ def test_an_error_is_logged_once_and_its_end_too(caplog):
     assert waits == [TRY_S, TRY_S, TRY_S, 1.0]
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "automations do not run: a canary of 9 is too large",
-        "automations run again",
+        "not all automations run: a canary of 9 is too large",
+        "all automations run again",
     ]
 
 
