@@ -263,7 +263,7 @@ class MoveAuto(Api):
 
 def look(queue: DeadLetterQueue) -> AutosView:
     """The automations of the app."""
-    store, autos = discreet(queue.read_store, queue.redactor), queue.all_automations
+    store, autos = discreet(queue.store, queue.redactor), queue.all_automations
     return AutosView(
         status=store.automations.statuses().get(EVERY, AutoStatus(name=EVERY)),
         rows=[
