@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.archiving import Archiver, chunks
+from celery_dlq.archive.archiving import Archiver, chunks, unknown_files
 from celery_dlq.archive.bucket import Bucket
-from celery_dlq.archive.reading import Wanted
-from celery_dlq.archive.rewrite import Holders, Rewritten, forget, holders
+from celery_dlq.archive.reading import Holders, Search, Wanted, holders
 from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
@@ -262,15 +262,6 @@ class Meant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchivePart:
-    """The archive of a store."""
-
-    bucket: Bucket
-    #: Makes an archiver that works while a lease is held, for the person in the audit.
-    archiver: Callable[[Lease, str], Archiver]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Found:
     """Where such letters are."""
 
@@ -292,7 +283,7 @@ class Found:
     @property
     def ids(self) -> frozenset[str]:
         """Task ids of the letters that would be erased."""
-        own = self.archived.own.values() if self.archived else ()
+        own = self.archived.ids.values() if self.archived else ()
         return frozenset(self.stored).union(*own)
 
     @property
@@ -303,7 +294,7 @@ class Found:
     @property
     def is_elsewhere(self) -> bool:
         """Whether such letters are, or may be, where an erasure does not remove them."""
-        archived = self.archived and (self.archived.others or self.archived.unread)
+        archived = self.archived and self.archived.unread
         return bool(self.parked or self.spooled or self.unread or archived)
 
 
@@ -314,7 +305,7 @@ class Erased:
     #: Letters that were removed from the store, and from the archive.
     stored: int
     archived: int
-    #: Segments that were replaced, each with the one that replaces it.
+    #: Segments that were replaced, each with the one that replaces it; empty if no letter of it was left.
     segments: Mapping[str, str]
     #: Texts that were changed.
     mentions: int
@@ -323,7 +314,7 @@ class Erased:
 class Erasure:
     """Erases letters.
 
-    :param archive: None if the store has none.
+    :param bucket: the place of the archive; None if the store has none.
     :param spool: the directory of the spool on this machine.
     """
 
@@ -333,13 +324,13 @@ class Erasure:
         meant: Meant,
         matcher: Matcher,
         *,
-        archive: ArchivePart | None,
+        bucket: Bucket | None,
         spool: Path,
     ) -> None:
         self._store, self._matcher = store, matcher
         #: Which letters.
         self.meant = meant
-        self._archive, self._spool = archive, spool
+        self._bucket, self._spool = bucket, spool
 
     def look(self) -> Found:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
@@ -360,8 +351,8 @@ class Erasure:
             spooled=in_spool,
             parked=waiting,
             stored=stored,
-            archived=None if self._archive is None else self._look_into(self._archive),
-            is_unfinished=bool(self._store.archiving.unfinished()),
+            archived=None if self._bucket is None else self._look_into(self._bucket),
+            is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
         )
@@ -378,36 +369,34 @@ class Erasure:
         detail, now = self.meant.detail, self._store.now()
         act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
         act = self._store.erasing.begin(act, lease)
-        rewritten = self._erase_archived(lease, act)
+        segments, archived = self._erase_archived(lease, act)
         deleted = self._delete([*found.stored], lease, act)
         self._store.erasing.erase_operations(found.ids)
         return Erased(
             stored=deleted,
-            archived=sum(len(one.removed) for one in rewritten),
-            segments={one.before: one.after.segment for one in rewritten},
+            archived=archived,
+            segments=segments,
             mentions=self._replace_texts(),
         )
 
-    def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Rewritten, ...]:
-        if self._archive is None:
-            return ()
-        erasing = self._store.erasing
-
-        def before(lines: Sequence[Line]) -> None:
-            # First of all: after a kill, the letters could no longer be found.
-            letters = [line["letter"] for line in lines]
+    def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
+        """The segments that were replaced, and how many letters were removed from them."""
+        if self._bucket is None:
+            return {}, 0
+        archiver = Archiver(self._bucket, self._store.archiving, lease, act)
+        archiver.clean()
+        search, erasing = self._search(self._bucket), self._store.erasing
+        replaced, count = dict[str, str](), 0
+        for segment, found in groupby(search.copies(), key=lambda one: one.segment):
+            letters = [one.line["letter"] for one in found]
             groups = {(one["fingerprint"], one["task"], one["exception_type"]) for one in letters}
+            # First: after a kill, the letters could no longer be found.
             erasing.erase_notes([one["task_id"] for one in letters], groups)
-
-        def after(one: Rewritten) -> None:
-            nonlocal act
-            new, letters = one.after.segment, len(one.removed)
-            act = erasing.note_segment(act, one.before, new, letters=letters)
-
-        bucket, archiver = self._archive.bucket, self._archive.archiver(lease, act.who)
-        return forget(
-            bucket, archiver, self._wanted(), chain=self._chain(), before=before, after=after
-        )
+            after = archiver.rewrite(segment, search.wanted.matches)
+            replaced[segment.id] = after.id if after else ""
+            act = erasing.note_segment(act, segment.id, replaced[segment.id], letters=len(letters))
+            count += len(letters)
+        return replaced, count
 
     def _delete(self, task_ids: Sequence[str], lease: Lease, act: OngoingAct) -> int:
         portion, deleted, left = Portion(_DELETED_TOGETHER), 0, task_ids
@@ -428,15 +417,14 @@ class Erasure:
             self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
         )
 
-    def _look_into(self, archive: ArchivePart) -> Holders:
-        committed = self._store.archiving.committed()
-        return holders(archive.bucket, self._wanted(), chain=self._chain(), committed=committed)
+    def _look_into(self, bucket: Bucket) -> Holders:
+        unknown = unknown_files(bucket, self._store.archiving)
+        return holders(self._search(bucket), unknown)
 
-    def _wanted(self) -> Wanted:
-        return Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
-
-    def _chain(self) -> str:
-        return self._store.archiving.totals().chain
+    def _search(self, bucket: Bucket) -> Search:
+        wanted = Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
+        segments = [one for one in self._store.archiving.segments() if one.counts]
+        return Search(bucket, segments, wanted)
 
     def _stored(self) -> Iterator[Line]:
         for ids in self._pages():

@@ -202,14 +202,6 @@ class ArchiveDamaged(ArchiveError):
     """A file of the archive is damaged; run: celery -A <app> dlq archive verify."""
 
 
-class ArchiveNewer(ArchiveError):
-    """A newer release wrote this file of the archive; run: pip install --upgrade celery-dlq."""
-
-
-class UnknownSegment(ArchiveError):
-    """The archive has no segment with this id; list them with: celery -A <app> dlq archive list."""
-
-
 class ExporterError(CeleryDLQError):
     """The exporter cannot listen there; choose another --address or --port."""
 

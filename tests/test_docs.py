@@ -333,7 +333,7 @@ _KEEPING = keeping_record(
             removed=0,
             holdings=(Holding(where=None, age=None, kept=Kept.none()),),
         ),
-        archive=ArchiveTotals(chain="", segments=0, letters=0, size=0, closed_at=None),
+        archive=ArchiveTotals(segments=0, letters=0, size=0, last_at=None),
         check=None,
     ),
     factories.T0,

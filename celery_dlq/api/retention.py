@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import DeletionError, OpenLetters, SettingsError, page
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, State
-from celery_dlq.store.base import OngoingAct
+from celery_dlq.store.base import LetterKey, OngoingAct
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
     from celery_dlq.archive.bucket import Bucket
-    from celery_dlq.archive.chain import Chains, Verified
     from celery_dlq.archive.export import Exported
-    from celery_dlq.archive.reading import Restoration, Search, Wanted
-    from celery_dlq.erasure import ArchivePart, Erasure
+    from celery_dlq.archive.reading import Restoration, Search, Verified, Wanted
+    from celery_dlq.erasure import Erasure
     from celery_dlq.store import Store
-    from celery_dlq.store.base import Lease
+    from celery_dlq.store.base import Lease, Segment
     from celery_dlq.upkeep.expiring import RetentionEngine
 
 
@@ -96,50 +95,49 @@ class Archive:
 
         store = self._store()
         act = OngoingAct(who=who, act="archive", detail=detail, at=store.now())
-        return Archiver(self.bucket, store.archiving, lease, act, store.now)
+        return Archiver(self.bucket, store.archiving, lease, act)
 
     def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
         """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
-        how many, with those that another process has moved, and not yet deleted.
+        how many.
 
         :raises LeaseLost: another process has taken the lease.
         :raises StoreError: the store failed. Letters that were moved before that are in the archive.
         """
-        from celery_dlq.archive.archiving import chunks
-        from celery_dlq.archive.segment import MAX_LETTERS
-
-        store = self._store()
         archiver = self.archiver(lease, who=who, detail={"filter": wanted.to_dict()})
-        moved = sum(archived.deleted for archived in archiver.finish())
-        for ids in chunks(_ids(store, wanted), MAX_LETTERS):
-            while archived := archiver.archive(ids):
-                moved += archived.deleted
-        return moved
+        return sum(archiver.archive(_closed(self._store(), wanted)))
 
-    def chains(self) -> Chains:
-        """The manifests of all segments."""
-        from celery_dlq.archive.chain import read_chains
-
-        return read_chains(self.bucket)
+    def segments(self) -> list[Segment]:
+        """The segments that count, in the order in which they were archived."""
+        return [one for one in self._store().archiving.segments() if one.counts]
 
     def find(self, wanted: Wanted) -> Search:
         """The wanted letters, those that were archived last first. Secrets in them are not hidden."""
         from celery_dlq.archive.reading import Search
 
-        return Search(self.bucket, self.chains(), wanted)
+        return Search(self.bucket, self.segments(), wanted)
+
+    def adopt(self) -> list[str]:
+        """Let the files count that the store has no row for; returns the ids of these segments.
+
+        :raises StoreError: the store failed.
+        """
+        from celery_dlq.archive.archiving import adopt
+
+        return adopt(self.bucket, self._store().archiving)
 
     def verify(self, *, who: str) -> Verified:
-        """Check every byte of all files, and whether all segments of this store are there; audited. Changes
-        nothing in the archive.
+        """Check that the file of each segment exists and is the one that was put; audited. Changes nothing in
+        the archive.
 
         :param who: the name in the audit.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.archive.chain import verify
+        from celery_dlq.archive.archiving import unknown_files
+        from celery_dlq.archive.reading import verify
 
         store = self._store()
-        # Asked first: segments that are committed later are not missing.
-        found = verify(self.bucket, store.archiving.committed())
+        found = verify(self.bucket, self.segments(), unknown_files(self.bucket, store.archiving))
         store.reports.note_check(
             who=who, segments=found.segments, letters=found.letters, size=found.size,
             damaged=found.damaged, harmless=len(found.findings) - found.damaged,
@@ -152,7 +150,6 @@ class Archive:
 
         :param who: the name in the audit.
         :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
-        :raises UnknownSegment: the archive does not have the wanted segment.
         :raises StoreError: the store failed. Letters that came back before that stay.
         """
         from celery_dlq.archive.reading import restore
@@ -250,20 +247,14 @@ class RetentionAPI(AppParts):
             self.store,
             meant,
             matcher,
-            archive=self._archive_to_erase(),
+            bucket=self._bucket_to_erase(),
             spool=Path(self.settings.spool_dir),
         )
 
-    def _archive_to_erase(self) -> ArchivePart | None:
-        from celery_dlq.erasure import ArchivePart
-
+    def _bucket_to_erase(self) -> Bucket | None:
         if self.settings.archive_url is not None:
-            # Its own act in the audit moves the letters of segments that another process has begun.
-            return ArchivePart(
-                bucket=self.archive.bucket,
-                archiver=lambda lease, who: self.archive.archiver(lease, who=who, detail={}),
-            )
-        if self.store.archiving.totals().segments:
+            return self.archive.bucket
+        if self.store.archiving.newest():
             raise SettingsError(
                 "This store has letters in an archive, and dlq_archive_url is not set. Set it, so that they "
                 f"can be erased there, too. See {page('settings')}."
@@ -271,12 +262,16 @@ class RetentionAPI(AppParts):
         return None
 
 
-def _ids(store: Store, wanted: Filter) -> Iterator[str]:
-    """The task ids of the letters that are there now, the newest first."""
+def _closed(store: Store, wanted: Filter) -> Iterator[LetterKey]:
+    """The closed letters that are there now, the newest first."""
     after: str | None = None
     while True:
         page = store.letters.find(wanted, limit=_LISTED_TOGETHER, after=after)
-        yield from (one.task_id for one in page.letters)
+        for one in page.letters:
+            if one.closed_at is not None:
+                yield LetterKey(
+                    task_id=one.task_id, last_failed_at=one.last_failed_at, closed_at=one.closed_at
+                )
         after = page.next
         if after is None:
             return

@@ -6,10 +6,10 @@ import contextlib
 import errno
 import os
 import queue
-import secrets
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,9 @@ T = TypeVar("T")
 #: away, and a worker must not wait for it for ever.
 CALL_S = 60.0
 MIB_S = 4.0
+
+#: The end of the name of a file that is being written to a local disk.
+_PART = ".part"
 
 #: The trouble and the remedy, by the error of the operating system.
 _REMEDIES = {
@@ -131,6 +134,14 @@ class Bucket:
             ) from error
         return content
 
+    def has(self, key: str) -> bool:
+        """Whether the file exists."""
+        try:
+            self._call(lambda: self._filesystem.info(self._path(key)))
+        except FileNotFoundError:
+            return False
+        return True
+
     def list(self, folder: str) -> list[str]:
         """The keys of all files in ``folder``, sorted."""
         try:
@@ -142,10 +153,12 @@ class Bucket:
         return sorted(path.removeprefix(f"{self._root}/") for path in found)
 
     def delete(self, key: str) -> None:
-        """Delete a file; a file that does not exist is not an error."""
+        """Delete a file, and the part of it that a killed process has left; a file that does not exist is not
+        an error."""
         path = self._path(key)
-        with contextlib.suppress(FileNotFoundError):
-            self._call(lambda: self._filesystem.rm_file(path))
+        for one in (path, path + _PART) if self._is_local else (path,):
+            with contextlib.suppress(FileNotFoundError):
+                self._call(partial(self._filesystem.rm_file, one))
 
     @property
     def _is_local(self) -> bool:
@@ -207,9 +220,9 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
         # Made here, it might be the empty mount point of a disk that is away.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
     _make_folder(root, path.parent)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(path.name + _PART)
     try:
-        with open(part, "xb", opener=private_opener) as file:
+        with open(part, "wb", opener=private_opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

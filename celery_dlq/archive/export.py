@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.files import Finding
-from celery_dlq.archive.reading import Found, Search
+from celery_dlq.archive.reading import Finding, Found, Search
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.errors import ArchiveError, MissingExtra
 from celery_dlq.redact import safe_text
@@ -37,7 +36,7 @@ class Exported:
     """The result of an export."""
 
     letters: int
-    #: Segments and manifests that could not be read.
+    #: Segments that could not be read.
     findings: tuple[Finding, ...]
 
 
@@ -81,7 +80,7 @@ def _write(search: Search, path: Path, *, contents: bool) -> int:
 
     schema, letters = _schema(contents=contents), 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for _segment, found in groupby(search, key=lambda one: one.manifest.segment):
+        for _segment, found in groupby(search, key=lambda one: one.segment.id):
             rows = [_row(one, contents=contents) for one in found]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
             letters += len(rows)
@@ -96,7 +95,7 @@ def _schema(*, contents: bool) -> pyarrow.Schema:
             *((name, pyarrow.string()) for name in _TEXTS),
             *((name, pyarrow.timestamp("us", tz="UTC")) for name in _TIMES),
             *((name, pyarrow.int32()) for name in _NUMBERS),
-            *((name, pyarrow.string()) for name in ("segment", "chain")),
+            ("segment", pyarrow.string()),
             *(_content_fields() if contents else ()),
         ]
     )
@@ -116,8 +115,7 @@ def _row(found: Found, *, contents: bool) -> dict[str, Any]:
         **_converted(letter, _TEXTS, safe_text),
         **_converted(letter, _TIMES, moment),
         **_converted(letter, _NUMBERS, int),
-        "segment": found.manifest.segment,
-        "chain": found.manifest.chain,
+        "segment": found.segment.id,
     }
     if contents:
         content = found.line["content"]

@@ -1,24 +1,19 @@
-"""Finds letters in the archive, and brings them back into the store. The archive keeps them."""
+"""Finds letters in the archive, brings them back into the store, and checks the files. The archive keeps
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.bucket import Bucket
-from celery_dlq.archive.chain import Chains
-from celery_dlq.archive.files import (
-    UNREADABLE,
-    Finding,
-    Manifest,
-    Problem,
-    finding_of,
-    read_segment,
-)
-from celery_dlq.archive.segment import Line, Span, encode_line, moment, read_lines
+from celery_dlq.archive.segment import Line, encode_line, moment, segment_key, sha256, unpack
+from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
+from celery_dlq.store.base import Segment
 
 if TYPE_CHECKING:
     from celery_dlq.store.archiving import Archiving
@@ -26,6 +21,117 @@ if TYPE_CHECKING:
 #: Limits of one transaction: letters, and bytes of their lines. A letter that is larger has one of its own.
 _TOGETHER = 200
 _SIZE_TOGETHER = 8 << 20
+
+#: The errors of files that cannot be read; others mean that the place failed.
+UNREADABLE = (ArchiveDamaged, ArchiveFileMissing)
+
+
+class Problem(str, Enum):
+    """The kind of a problem."""
+
+    #: The content of a file is not what was written.
+    DAMAGED = "damaged"
+    #: The store has a row for a file that does not exist.
+    MISSING = "missing"
+    #: The store has no row for the file.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A problem of one file, and what it means."""
+
+    #: The key of the file.
+    key: str
+    problem: Problem
+    #: A sentence or more, with the next step.
+    reason: str
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether all letters of the archive can still be read."""
+        return self.problem is Problem.UNKNOWN
+
+    @classmethod
+    def of(cls, segment: Segment, error: Exception) -> Finding:
+        """The problem of a segment, which could not be read because of one of :data:`UNREADABLE`."""
+        is_damaged = isinstance(error, ArchiveDamaged)
+        problem = Problem.DAMAGED if is_damaged else Problem.MISSING
+        return cls(key=segment_key(segment.id), problem=problem, reason=str(error))
+
+    @classmethod
+    def unknown(cls, key: str) -> Finding:
+        """The problem of a file that no row names."""
+        reason = (
+            f"The store has no row for {key}. If it holds letters of another store, or the database was "
+            "restored from a backup, run: celery -A <app> dlq archive adopt. Otherwise move it elsewhere."
+        )
+        return cls(key=key, problem=Problem.UNKNOWN, reason=reason)
+
+
+def read_segment(bucket: Bucket, segment: Segment) -> Iterator[dict[str, Any]]:
+    """The lines of a segment.
+
+    :raises ArchiveFileMissing: the archive does not have its file.
+    :raises ArchiveDamaged: it is not the file that was put.
+    :raises ArchiveError: the place failed.
+    """
+    return unpack(_checked(bucket, segment), segment_key(segment.id))
+
+
+def _checked(bucket: Bucket, segment: Segment) -> bytes:
+    key = segment_key(segment.id)
+    data = bucket.read(key)
+    if sha256(data) != segment.sha256:
+        raise ArchiveDamaged(
+            f"{key} is not the file that was written: its SHA-256 is {sha256(data)} and not "
+            f"{segment.sha256}. Restore it from a backup."
+        )
+    return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The result of a check."""
+
+    #: Whole segments, and their letters and bytes.
+    segments: int
+    letters: int
+    size: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def damaged(self) -> int:
+        """The number of findings that mean that letters cannot be read."""
+        return sum(not finding.is_harmless for finding in self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all letters of the archive can be read."""
+        return not self.damaged
+
+
+def verify(bucket: Bucket, segments: Sequence[Segment], unknown: Iterable[str]) -> Verified:
+    """Check that the file of each segment exists and is the one that was put. Changes nothing.
+
+    :param unknown: the keys of files that no row names.
+    :raises ArchiveError: the place failed.
+    """
+    found = [(one, _problem(bucket, one)) for one in segments]
+    whole = [one for one, problem in found if problem is None]
+    problems = (problem for _, problem in found if problem is not None)
+    return Verified(
+        segments=len(whole), letters=sum(one.letters for one in whole),
+        size=sum(one.size for one in whole), findings=(*problems, *map(Finding.unknown, unknown)),
+    )  # fmt: skip
+
+
+def _problem(bucket: Bucket, segment: Segment) -> Finding | None:
+    try:
+        _checked(bucket, segment)
+    except UNREADABLE as error:
+        return Finding.of(segment, error)
+    return None
 
 
 def every_letter(_line: Line) -> bool:
@@ -39,21 +145,17 @@ class Wanted:
 
     #: Task ids; empty for all.
     ids: frozenset[str] = frozenset()
-    #: The id of a segment.
-    segment: str | None = None
     #: The last failure was at or after the first, and before the second.
     failed_since: datetime | None = None
     failed_until: datetime | None = None
     #: Is given the line of a letter.
     where: Callable[[Line], bool] = every_letter
 
-    def may_be_in(self, manifest: Manifest) -> bool:
-        """Whether a segment can hold such a letter, by what its manifest says."""
-        facts = manifest.facts
-        return (
-            facts.letters > 0
-            and self._may_fail_within(facts.failed)
-            and (not self.ids or any(facts.ids.first <= one <= facts.ids.last for one in self.ids))
+    def may_be_in(self, segment: Segment) -> bool:
+        """Whether a segment can hold such a letter, by what its row says."""
+        since, until = self.failed_since, self.failed_until
+        return (since is None or segment.last_failed_at >= since) and (
+            until is None or segment.first_failed_at < until
         )
 
     def matches(self, line: Line) -> bool:
@@ -61,24 +163,20 @@ class Wanted:
         letter = line["letter"]
         if self.ids and letter["task_id"] not in self.ids:
             return False
-        return self._includes(moment(letter["last_failed_at"])) and self.where(line)
-
-    def _may_fail_within(self, failed: Span) -> bool:
+        failed_at = moment(letter["last_failed_at"])
         since, until = self.failed_since, self.failed_until
-        return (since is None or moment(failed.until) >= since) and (
-            until is None or moment(failed.from_) < until
+        return (
+            (since is None or failed_at >= since)
+            and (until is None or failed_at < until)
+            and self.where(line)
         )
-
-    def _includes(self, failed_at: datetime) -> bool:
-        since, until = self.failed_since, self.failed_until
-        return (since is None or failed_at >= since) and (until is None or failed_at < until)
 
 
 @dataclass(frozen=True)
 class Found:
     """A letter in the archive."""
 
-    manifest: Manifest
+    segment: Segment
     line: dict[str, Any]
 
     @property
@@ -89,54 +187,68 @@ class Found:
 
 class Search:
     """Finds the wanted letters of an archive, those that were archived last first. A letter that was archived
-    twice is found once: the later copy."""
+    twice is found once: the later copy.
 
-    def __init__(self, bucket: Bucket, chains: Chains, wanted: Wanted) -> None:
-        self._bucket, self._chains = bucket, chains
-        self.wanted = wanted
+    :param segments: those of the archive, oldest first.
+    """
+
+    def __init__(self, bucket: Bucket, segments: Sequence[Segment], wanted: Wanted) -> None:
+        self._bucket, self.wanted = bucket, wanted
+        self._segments = [one for one in reversed(segments) if wanted.may_be_in(one)]
         #: Segments that should have been searched, and cannot be read.
         self.findings: list[Finding] = []
 
     def __iter__(self) -> Iterator[Found]:
         """The letters. One segment at a time is in memory.
 
-        :raises UnknownSegment: the archive does not have the wanted segment.
-        :raises ArchiveError: the place failed, or the manifest of the wanted segment cannot be read.
+        :raises ArchiveError: the place failed.
         """
-        self.findings = [
-            finding for finding in self._chains.unreadable if finding.problem is not Problem.UNNAMED
-        ]
         seen = set[str]()
-        for manifest in self._segments():
-            for line in self._lines(manifest):
-                found = Found(manifest, line)
-                if found.task_id not in seen:
-                    seen.add(found.task_id)
-                    yield found
+        for found in self.copies():
+            if found.task_id not in seen:
+                seen.add(found.task_id)
+                yield found
             if self.wanted.ids and seen >= self.wanted.ids:
                 return
 
-    def at_most(self) -> int:
-        """The number of letters in the segments that are searched.
+    def copies(self) -> Iterator[Found]:
+        """The letters, also the earlier copies; errors as in :meth:`__iter__`."""
+        self.findings = []
+        for segment in self._segments:
+            yield from self._found_in(segment)
 
-        :raises UnknownSegment: the archive does not have the wanted segment.
-        :raises ArchiveError: the manifest of the wanted segment cannot be read.
-        """
-        return sum(manifest.facts.letters for manifest in self._segments())
-
-    def _segments(self) -> list[Manifest]:
-        if self.wanted.segment is not None:
-            return [self._chains.segment(self.wanted.segment)]
-        return [one for one in reversed(self._chains.current()) if self.wanted.may_be_in(one)]
-
-    def _lines(self, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    def _found_in(self, segment: Segment) -> Iterator[Found]:
         try:
-            data = read_segment(self._bucket, manifest)
-            for line in read_lines(data, manifest.key):
+            for line in read_segment(self._bucket, segment):
                 if self.wanted.matches(line):
-                    yield line
+                    yield Found(segment, line)
         except UNREADABLE as error:
-            self.findings.append(finding_of(manifest.key, error))
+            self.findings.append(Finding.of(segment, error))
+
+    def at_most(self) -> int:
+        """The number of letters in the segments that are searched."""
+        return sum(segment.letters for segment in self._segments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holders:
+    """The segments that hold wanted letters."""
+
+    #: The task ids of such letters by the id of the segment.
+    ids: Mapping[str, tuple[str, ...]]
+    #: Files that cannot be read, and may hold such letters.
+    unread: tuple[Finding, ...]
+
+
+def holders(search: Search, unknown: Iterable[str]) -> Holders:
+    """The segments that hold the letters of ``search``.
+
+    :param unknown: the keys of files that no row names.
+    :raises ArchiveError: the place failed.
+    """
+    by_segment = groupby(search.copies(), key=lambda found: found.segment.id)
+    ids = {name: tuple(found.task_id for found in some) for name, some in by_segment}
+    return Holders(ids=ids, unread=(*search.findings, *map(Finding.unknown, unknown)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +261,7 @@ class Restoration:
     living: tuple[str, ...] = ()
     #: Wanted task ids that the archive does not have, as far as it could be read.
     missing: tuple[str, ...] = ()
-    #: Segments and manifests that could not be read.
+    #: Segments that could not be read.
     findings: tuple[Finding, ...] = ()
 
 
@@ -160,12 +272,11 @@ def restore(
 
     :param who: the name in the audit.
     :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
-    :raises UnknownSegment: the archive does not have the wanted segment.
     :raises ArchiveError: the place failed. Letters that came back before that stay.
     :raises StoreError: the store failed. Letters that came back before that stay.
     """
     restored, living = list[str](), list[str]()
-    for origin, of_segment in groupby(search, key=lambda found: found.manifest.segment):
+    for origin, of_segment in groupby(search, key=lambda found: found.segment.id):
         for some in _portions(of_segment):
             lines = [found.line for found in some]
             result = store.restore(lines, who=who, reopen=reopen, origin=origin, now=now)

@@ -5,161 +5,105 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import sys
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from celery_dlq.errors import ArchiveDamaged, ArchiveNewer
-from celery_dlq.store.base import LetterKey
+import orjson
 
-#: The format of lines, as far as this release knows it.
-LINE_FORMAT = 1
+from celery_dlq.errors import ArchiveDamaged
+from celery_dlq.store.base import LINE_FORMAT, Facts, LetterKey
 
-#: Limits of a segment: bytes before compression, and letters. A larger letter has a segment of its own.
+#: Limits of a segment: letters, because they are deleted in one transaction, and bytes before compression. A
+#: larger letter has a segment of its own.
+MAX_LETTERS = 1_000
 MAX_SIZE = 64 << 20
-MAX_LETTERS = 10_000
 
 #: Level of zstd: higher ones take twice the time or more for a few percent.
-_LEVEL = 9
+_LEVEL = 3
+
+#: The folder of the files.
+FOLDER = "segments"
+
+_FILE = re.compile(rf"{FOLDER}/([0-9]{{8}}T[0-9]{{12}}-[0-9a-f]{{8}})\.jsonl\.zst(\.part)?")
 
 Line = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ids:
-    """The task ids of a segment: the first and last in the order of their characters, and the SHA-256 of all
-    of them, sorted and joined by line feeds."""
-
-    first: str
-    last: str
-    sha256: str
+def segment_key(segment_id: str) -> str:
+    """The key of the file of a segment."""
+    return f"{FOLDER}/{segment_id}.jsonl.zst"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """The earliest and the latest of some moments, in ISO 8601; both are empty for no moments."""
-
-    from_: str
-    until: str
+def segment_of(key: str) -> str | None:
+    """The id of the segment whose file ``key`` names, or a part of it; None for other files."""
+    match = _FILE.fullmatch(key)
+    return match[1] if match else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """The facts about the content of a segment. A manifest repeats them, and a check compares them."""
-
-    letters: int
-    #: Bytes of the file, and before compression.
-    size: int
-    raw_size: int
-    #: The hash of the file.
-    sha256: str
-    ids: Ids
-    #: When the letters were closed, and when they last failed.
-    closed: Span
-    failed: Span
-    #: Number of letters by task.
-    tasks: Mapping[str, int]
-    #: The newest version of the store's schema among the lines.
-    schema: str
+def time_of(key: str) -> datetime | None:
+    """The time at which the segment whose file ``key`` names was made; None for other files."""
+    try:
+        return datetime.strptime(f"{(segment_of(key) or '')[:21]}Z", "%Y%m%dT%H%M%S%f%z")
+    except ValueError:
+        return None
 
 
-@dataclass
-class _Tally:
-    """Counts lines while they are written or read."""
+@dataclass(frozen=True)
+class Packed:
+    """The file of a segment, the facts about it, and the letters in it."""
 
-    ids: list[str] = field(default_factory=list)
-    raw_size: int = 0
-    tasks: Counter[str] = field(default_factory=Counter)
-    closed: list[datetime] = field(default_factory=list)
-    failed: list[datetime] = field(default_factory=list)
-    schema: str = ""
-
-    def add(self, line: Line, raw_size: int) -> None:
-        """Count one line.
-
-        :raises KeyError, TypeError, ValueError: the line does not have the fields of a letter.
-        """
-        letter = line["letter"]
-        failed, closed = moment(letter["last_failed_at"]), moment(letter["closed_at"])
-        self.ids.append(letter["task_id"])
-        self.tasks[letter["task"]] += 1
-        self.failed = _outermost([*self.failed, failed])
-        self.closed = _outermost([*self.closed, closed])
-        self.schema = max(self.schema, str(line["schema"]))
-        self.raw_size += raw_size
-
-    def facts(self, data: bytes) -> Facts:
-        return Facts(
-            letters=len(self.ids), size=len(data), raw_size=self.raw_size, sha256=sha256(data),
-            ids=_ids(self.ids), closed=_span(self.closed), failed=_span(self.failed),
-            tasks=dict(sorted(self.tasks.items())), schema=self.schema,
-        )  # fmt: skip
+    data: bytes
+    facts: Facts
+    keys: tuple[LetterKey, ...]
 
 
-class SegmentWriter:
-    """Compresses lines until a limit is reached."""
+def pack(lines: Iterable[Line], max_size: int = MAX_SIZE) -> Packed | None:
+    """Compress lines into one file, until the next line would exceed the size before compression; None if
+    there are no lines."""
+    from zstandard import ZstdCompressor
 
-    def __init__(self, max_size: int = MAX_SIZE, max_letters: int = MAX_LETTERS) -> None:
-        from zstandard import ZstdCompressor
-
-        self._max_size, self._max_letters = max_size, max_letters
-        self._compressor = ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
-        self._parts: list[bytes] = []
-        self._tally = _Tally()
-
-    @property
-    def letters(self) -> int:
-        """Number of lines so far."""
-        return len(self._tally.ids)
-
-    def add(self, line: Line) -> bool:
-        """Add a line; False if it does not fit any more, and was not added."""
-        data, tally = encode_line(line), self._tally
-        is_full = self.letters >= self._max_letters or tally.raw_size + len(data) > self._max_size
-        if self.letters and is_full:
-            return False
-        tally.add(line, len(data))
-        self._parts.append(self._compressor.compress(data))
-        return True
-
-    def finish(self) -> tuple[bytes, Facts]:
-        """The file, and the facts about it. The writer cannot be used afterwards."""
-        data = b"".join([*self._parts, self._compressor.flush()])
-        return data, self._tally.facts(data)
-
-
-def write_segment(lines: Iterable[Line]) -> tuple[bytes, Facts]:
-    """A segment of all ``lines``, without a limit of its size."""
-    writer = SegmentWriter(sys.maxsize, sys.maxsize)
+    compressor = ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
+    keys, parts, size = list[LetterKey](), list[bytes](), 0
     for line in lines:
-        writer.add(line)
-    return writer.finish()
+        text = encode_line(line)
+        size += len(text)
+        if keys and size > max_size:
+            break
+        keys.append(letter_key(line))
+        parts.append(compressor.compress(text))
+    if not keys:
+        return None
+    data = b"".join([*parts, compressor.flush()])
+    return Packed(data, _facts(data, keys), tuple(keys))
 
 
-def read_lines(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    """The lines of a segment, one after the other.
+def unpack(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    """The lines in the file of a segment, one after the other.
 
     :param key: names the file in errors.
     :raises ArchiveDamaged: the file cannot be decompressed, or a line cannot be read.
-    :raises ArchiveNewer: a newer release wrote a line.
     """
-    for line, _size in _sized_lines(data, key):
-        yield line
+    from zstandard import ZstdDecompressor, ZstdError
 
-
-def facts_of(data: bytes, key: str) -> Facts:
-    """The facts about a segment, from its content; errors as in :func:`read_lines`."""
-    tally, number = _Tally(), 0
+    reader = ZstdDecompressor().stream_reader(data, read_across_frames=True)
+    number = 0
     try:
-        for line, size in _sized_lines(data, key):
+        for text in io.BufferedReader(reader, 1 << 17):
             number += 1
-            tally.add(line, size)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged_line(key, number, error) from error
-    return tally.facts(data)
+            yield _read_line(text, key, number)
+    except ZstdError as error:
+        raise ArchiveDamaged(
+            f"{key} cannot be decompressed after line {number} ({error}); restore the file from a backup."
+        ) from error
+
+
+def facts_of(data: bytes, key: str) -> Facts | None:
+    """The facts about a file, from its content; None without lines. Errors as in :func:`unpack`."""
+    keys = [letter_key(line) for line in unpack(data, key)]
+    return _facts(data, keys) if keys else None
 
 
 def letter_key(line: Line) -> LetterKey:
@@ -173,9 +117,11 @@ def letter_key(line: Line) -> LetterKey:
 
 
 def encode_line(line: Line) -> bytes:
-    """A line as bytes. Only ASCII, so that any reader can read any text."""
-    text = json.dumps(line, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.encode("ascii") + b"\n"
+    """A line as bytes."""
+    try:
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # half of a surrogate, which only ASCII can express
+        return json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def sha256(data: bytes) -> str:
@@ -194,58 +140,28 @@ def moment(text: str) -> datetime:
     )
 
 
-def _sized_lines(data: bytes, key: str) -> Iterator[tuple[dict[str, Any], int]]:
-    from zstandard import ZstdDecompressor, ZstdError
+def _facts(data: bytes, keys: Iterable[LetterKey]) -> Facts:
+    failed = [key.last_failed_at for key in keys]
+    return Facts(
+        letters=len(failed), size=len(data), sha256=sha256(data),
+        first_failed_at=min(failed), last_failed_at=max(failed),
+    )  # fmt: skip
 
-    reader = ZstdDecompressor().stream_reader(data, read_across_frames=True)
-    lines = io.BufferedReader(reader, 1 << 17)
-    number = 0
+
+def _read_line(text: bytes, key: str, number: int) -> dict[str, Any]:
     try:
-        for raw in lines:
-            number += 1
-            yield _read_line(raw, key, number), len(raw)
-    except ZstdError as error:
-        raise ArchiveDamaged(
-            f"{key} cannot be decompressed after line {number} ({error}); restore the file from a backup."
-        ) from error
-
-
-def _read_line(raw: bytes, key: str, number: int) -> dict[str, Any]:
-    try:
-        line = json.loads(raw)
-        is_newer = line["format"] > LINE_FORMAT
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _damaged_line(key, number, error) from error
-    if is_newer:
-        raise ArchiveNewer(
-            f"A newer release wrote line {number} of {key}; run: pip install --upgrade celery-dlq"
-        )
+        line = json.loads(text)
+        version = line["format"]
+        letter_key(line)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged_line(key, number, f"{type(error).__name__}: {error}") from error
+    if version != LINE_FORMAT:
+        why = f"its format is {version!r}, and this release reads {LINE_FORMAT}"
+        raise _damaged_line(key, number, why)
     return line  # type: ignore[no-any-return]
 
 
-def _damaged_line(key: str, number: int, error: Exception) -> ArchiveDamaged:
+def _damaged_line(key: str, number: int, why: str) -> ArchiveDamaged:
     return ArchiveDamaged(
-        f"Line {number} of {key} cannot be read ({type(error).__name__}: {error}); restore the file from a "
-        "backup."
-    )
-
-
-def _outermost(moments: list[datetime]) -> list[datetime]:
-    return [min(moments), max(moments)]
-
-
-def _span(moments: list[datetime]) -> Span:
-    if not moments:
-        return Span(from_="", until="")
-    return Span(from_=min(moments).isoformat(), until=max(moments).isoformat())
-
-
-def _ids(found: list[str]) -> Ids:
-    ordered = sorted(found)
-    # Ids of foreign messages may have any characters; this encoding loses none of them.
-    joined = "\n".join(ordered).encode("utf-8", "surrogatepass")
-    return Ids(
-        first=ordered[0] if ordered else "",
-        last=ordered[-1] if ordered else "",
-        sha256=sha256(joined),
+        f"Line {number} of {key} cannot be read ({why}); restore the file from a backup."
     )

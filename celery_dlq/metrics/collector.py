@@ -170,8 +170,8 @@ def _keeping(found: Keeping, now: datetime) -> Iterator[Metric]:
     yield single(families.SEGMENTS, totals.segments)
     yield single(families.ARCHIVED, totals.letters)
     yield single(families.ARCHIVED_BYTES, totals.size)
-    if totals.closed_at is not None:
-        yield single(families.ARCHIVED_AT, totals.closed_at.timestamp())
+    if totals.last_at is not None:
+        yield single(families.ARCHIVED_AT, totals.last_at.timestamp())
     if found.round is not None:
         yield from _round(found.round, now)
     if found.check is not None:

@@ -1,5 +1,5 @@
-"""The store's side of the archive: takes letters out as lines, brings them back, and records which segments
-are begun, committed and closed. ``celery_dlq/archive/`` has the files.
+"""The store's side of the archive: takes letters out as lines, brings them back, and has a row for each
+segment. ``celery_dlq/archive/`` has the files.
 
 A line is a letter with everything that belongs to it, as one value for JSON. It has the columns of the tables
 by name. An older line lacks the columns that were added later; these get their defaults.
@@ -8,8 +8,9 @@ by name. An older line lacks the columns that were added later; these get their 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Any
 
 from pybase64 import b64decode, b64encode_as_string
@@ -21,6 +22,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    delete,
     func,
     insert,
     select,
@@ -31,7 +33,16 @@ from sqlalchemy.engine import Connection
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segment
+from celery_dlq.store.base import (
+    LINE_FORMAT,
+    Facts,
+    Lease,
+    LetterKey,
+    OngoingAct,
+    Restored,
+    Segment,
+    SegmentState,
+)
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
@@ -53,9 +64,6 @@ from celery_dlq.store.rows.rows import (
     without_secrets,
 )
 from celery_dlq.store.rows.tally import Member, Tally
-
-#: The version of the format of a line.
-FORMAT = 1
 
 #: A letter for JSON.
 Line = Mapping[str, Any]
@@ -80,7 +88,7 @@ def line_of(letter: Row, others: Mapping[str, list[dict[str, Any]]]) -> Line:
     :param others: the rows of the tables in :data:`OF_LETTER` by their names there, and those of the audit.
     """
     return {
-        "format": FORMAT,
+        "format": LINE_FORMAT,
         "schema": schema.HEAD,
         "letter": plain(tables.letter, letter),
         "content": plain(tables.content, letter),
@@ -90,11 +98,24 @@ def line_of(letter: Row, others: Mapping[str, list[dict[str, Any]]]) -> Line:
 
 def plain(table: Table, row: Row) -> dict[str, Any]:
     """The values of a row for JSON, without those that have no meaning elsewhere."""
-    return {
-        column.name: _plain(row[column.name])
+    plain_row = {}
+    for name, convert in _columns(table):
+        value = row[name]
+        plain_row[name] = value if convert is None or value is None else convert(value)
+    return plain_row
+
+
+@cache
+def _columns(table: Table) -> Sequence[tuple[str, Callable[[Any], str] | None]]:
+    """The names of the columns, each with the function that makes its values plain."""
+    return [
+        (
+            column.name,
+            next((make for kind, make in _PLAIN.items() if isinstance(column.type, kind)), None),
+        )
         for column in table.columns
         if column.name not in _LOCAL
-    }
+    ]
 
 
 def row_of(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,12 +135,6 @@ def envelopes_of(line: Line) -> Iterator[Envelope]:
         yield envelope_from(row_of(tables.change, change))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return b64encode_as_string(value) if isinstance(value, (bytes, memoryview)) else value
-
-
 def _value(column: Column[Any], given: Any) -> Any:
     if given is None:
         if column.nullable:
@@ -129,6 +144,11 @@ def _value(column: Column[Any], given: Any) -> Any:
         return datetime.fromisoformat(given).astimezone(timezone.utc)
     return b64decode(given) if isinstance(column.type, LargeBinary) else given
 
+
+_PLAIN: Mapping[type[Any], Callable[[Any], str]] = {
+    Moment: datetime.isoformat,
+    LargeBinary: b64encode_as_string,
+}
 
 #: The value of a column that an older line does not have.
 _EMPTY: Mapping[type[Any], Any] = {
@@ -140,96 +160,107 @@ _EMPTY: Mapping[type[Any], Any] = {
 #: The rows of a table by task id.
 _ByLetter = dict[str, list[dict[str, Any]]]
 
-#: The states of a segment. One that is committed must be closed. One that is begun may be given up: it is
-#: abandoned until its files are deleted, and dropped from then on.
-BEGUN, COMMITTED, CLOSED = "begun", "committed", "closed"
-ABANDONED, DROPPED = "abandoned", "dropped"
-
-#: Whether the manifest of a segment is in the archive.
-_HAS_MANIFEST = segment.c.state.in_((COMMITTED, CLOSED))
+#: Whether the letters of a segment are in the archive.
+_COUNTS = segment.c.state != SegmentState.LEFTOVER.value
 
 
 class Archiving(StoreRole):
-    """The archive's segments that this store has made, and the letters that go into them and come back."""
+    """The segments of the archive, and the letters that go into them and come back."""
+
+    @reads
+    def segments(self, connection: Connection) -> list[Segment]:
+        """All segments, also leftovers, in the order in which they were archived."""
+        stored = connection.execute(select(segment).order_by(segment.c.id)).mappings()
+        return [Segment(**{**row, "state": SegmentState(row["state"])}) for row in stored]
+
+    @reads
+    def newest(self, connection: Connection) -> str:
+        """The id of the segment that was archived last; empty without segments."""
+        return connection.execute(select(func.max(segment.c.id)).where(_COUNTS)).scalar_one() or ""
+
+    @reads
+    def totals(self, connection: Connection) -> ArchiveTotals:
+        """The letters in the archive."""
+        return totals_of(connection)
 
     @writes
-    def begin(self, connection: Connection, lease: Lease, *, now: datetime) -> Segment:
-        """A new segment, the next of the chain.
+    def begin(
+        self, connection: Connection, facts: Facts, lease: Lease, place: Segment | None = None
+    ) -> Segment:
+        """A new segment, which is a leftover until its file is committed.
 
+        :param place: the segment that it will replace; otherwise it is the last one.
         :raises LeaseLost: another process has taken the lease.
         """
         check_lease(connection, lease)
-        newest = select(segment).order_by(segment.c.number.desc()).limit(1)
-        row = connection.execute(newest).mappings().one_or_none()
-        chain = secrets.token_hex(4) if row is None else row["chain"]
-        number = 1 if row is None else row["number"] + 1
-        made = f"{chain}-{number:08}-{secrets.token_hex(4)}"
-        begun = {"id": made, "chain": chain, "number": number, "state": BEGUN, "begun_at": now}
-        connection.execute(
-            insert(segment).values(**begun, letters=0, size=0, deleted=0, manifest="")
-        )
-        return _segment_from(connection, begun)
-
-    @reads
-    def unfinished(self, connection: Connection) -> list[Segment]:
-        """The segments that a process has to end, oldest first: those that are begun, committed or
-        abandoned."""
-        left = select(segment).where(segment.c.state.in_((BEGUN, COMMITTED, ABANDONED)))
-        rows = connection.execute(left.order_by(segment.c.number)).mappings().all()
-        return [_segment_from(connection, row) for row in rows]
+        at = _next_moment(connection) if place is None else place.archived_at
+        made = Segment(
+            **vars(facts), id=f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}",
+            state=SegmentState.LEFTOVER, archived_at=at,
+        )  # fmt: skip
+        connection.execute(insert(segment).values({**vars(made), "state": made.state.value}))
+        return made
 
     @writes
     def commit(
         self,
         connection: Connection,
-        segment_id: str,
+        made: Segment,
+        keys: Sequence[LetterKey],
         lease: Lease,
-        *,
-        letters: int,
-        size: int,
-        manifest_sha256: str,
+        act: OngoingAct,
+    ) -> tuple[int, OngoingAct]:
+        """Let a segment count whose file is in the archive, and delete its letters; audited. Letters that
+        have changed since they were read stay. Returns how many were deleted, and the act for the next ones.
+
+        :raises LeaseLost: another process has taken the lease.
+        """
+        deleted, act = delete_closed(connection, keys, lease, act)
+        _set_state(connection, made, SegmentState.OWN)
+        return deleted, act
+
+    @writes
+    def replace(
+        self, connection: Connection, before: Segment, after: Segment | None, lease: Lease
     ) -> None:
-        """Note that the manifest of a segment that was begun is in the archive.
+        """Let the segment ``after``, whose file is in the archive, count instead of ``before``.
 
-        :raises LeaseLost: another process has taken the lease, or has ended the segment.
+        :raises LeaseLost: another process has taken the lease.
         """
-        known = {"letters": letters, "size": size, "manifest": manifest_sha256}
-        _move(connection, lease, segment_id, BEGUN, COMMITTED, **known)
+        check_lease(connection, lease)
+        _set_state(connection, before, SegmentState.LEFTOVER)
+        if after is not None:
+            _set_state(connection, after, before.state)
 
     @writes
-    def close(self, connection: Connection, segment_id: str, lease: Lease, *, deleted: int) -> None:
-        """Note that the letters of a committed segment are deleted.
+    def adopt(self, connection: Connection, segment_id: str, facts: Facts, at: datetime) -> None:
+        """Let the file of another store count.
 
-        :raises LeaseLost: another process has taken the lease, or has ended the segment.
+        :param at: when it was made.
         """
-        _move(connection, lease, segment_id, COMMITTED, CLOSED, deleted=deleted)
+        row = {
+            **vars(facts),
+            "id": segment_id,
+            "archived_at": at,
+            "state": SegmentState.ADOPTED.value,
+        }
+        connection.execute(insert(segment).values(row))
 
     @writes
-    def abandon(self, connection: Connection, segment_id: str, lease: Lease) -> None:
-        """Note that a segment that was begun will never be committed.
+    def leftovers(self, connection: Connection, lease: Lease) -> list[str]:
+        """The ids of the segments that do not count. No process will commit them, because each lost the lease
+        before this one got it.
 
-        :raises LeaseLost: another process has taken the lease, or has ended the segment.
+        :raises LeaseLost: another process has taken the lease.
         """
-        _move(connection, lease, segment_id, BEGUN, ABANDONED)
+        check_lease(connection, lease)
+        found = select(segment.c.id).where(~_COUNTS).order_by(segment.c.id)
+        return [*connection.execute(found).scalars()]
 
     @writes
-    def drop(self, connection: Connection, segment_id: str, lease: Lease) -> None:
-        """Note that the files of an abandoned segment are deleted.
-
-        :raises LeaseLost: another process has taken the lease, or has dropped the segment.
-        """
-        _move(connection, lease, segment_id, ABANDONED, DROPPED)
-
-    @reads
-    def committed(self, connection: Connection) -> dict[str, str]:
-        """The segments whose manifests are in the archive, each with the SHA-256 of its manifest."""
-        known = select(segment.c.id, segment.c.manifest).where(_HAS_MANIFEST)
-        return {row.id: row.manifest for row in connection.execute(known)}
-
-    @reads
-    def totals(self, connection: Connection) -> ArchiveTotals:
-        """The letters that this store has archived."""
-        return totals_of(connection)
+    def drop(self, connection: Connection, segment_id: str) -> None:
+        """Delete the row of a leftover, whose file is deleted."""
+        connection.execute(delete(segment).where(segment.c.id == segment_id, ~_COUNTS))
 
     def read(
         self, task_ids: Sequence[str], states: Collection[State] = CLOSED_STATES
@@ -289,7 +320,7 @@ class Archiving(StoreRole):
         those of operations that the store has come back.
 
         :param reopen: whether they come back as dead letters.
-        :param origin: the id of their segment.
+        :param origin: the id of their segment. Letters of another store have not arrived in this one before.
         """
         by_id = {line["letter"]["task_id"]: line for line in lines}
         living = _known(connection, by_id)
@@ -309,7 +340,7 @@ class Archiving(StoreRole):
                     table,
                     [item for line in back.values() for item in line.get(name, ())],
                 )
-            _count(connection, rows, is_own=origin.startswith(f"{chain_of(connection)}-"))
+            _count(connection, rows, is_own=_is_own(connection, origin))
             # Their groups may have been merged since then.
             aliases.mark_merged(connection, {row["fingerprint"] for row in rows})
             named = {"letter": next(iter(back))} if len(back) == 1 else {}
@@ -321,46 +352,31 @@ class Archiving(StoreRole):
 
 
 def totals_of(connection: Connection) -> ArchiveTotals:
-    """The letters that this store has archived."""
+    """The letters in the archive."""
     added = select(
         func.count(), func.coalesce(func.sum(segment.c.letters), 0),
-        func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.ended_at),
-    ).where(_HAS_MANIFEST)  # fmt: skip
-    segments, letters, size, closed_at = connection.execute(added).one()
-    return ArchiveTotals(
-        chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size),
-        closed_at=closed_at,
-    )  # fmt: skip
+        func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.archived_at),
+    ).where(_COUNTS)  # fmt: skip
+    segments, letters, size, last_at = connection.execute(added).one()
+    return ArchiveTotals(segments=segments, letters=int(letters), size=int(size), last_at=last_at)
 
 
-def chain_of(connection: Connection) -> str:
-    """The chain of this store's segments; empty if it has none."""
-    return connection.execute(select(func.min(segment.c.chain))).scalar_one() or ""
+def _next_moment(connection: Connection) -> datetime:
+    """The current time, or a later one, so that it is after that of all segments."""
+    newest = connection.execute(select(func.max(segment.c.archived_at))).scalar_one()
+    now = clock.now(connection)
+    return now if newest is None else max(now, newest + timedelta(microseconds=1))
 
 
-def _move(
-    connection: Connection, lease: Lease, segment_id: str, source: str, target: str, **values: Any
-) -> None:
-    check_lease(connection, lease)
-    if target in (CLOSED, ABANDONED):
-        values["ended_at"] = clock.now(connection)
-    moved = update(segment).where(segment.c.id == segment_id, segment.c.state == source)
-    if not connection.execute(moved.values(state=target, **values)).rowcount:
-        raise LeaseLost(f"Segment {segment_id} was ended by another process; nothing was changed.")
+def _set_state(connection: Connection, one: Segment, state: SegmentState) -> None:
+    moved = update(segment).where(segment.c.id == one.id, segment.c.state == one.state.value)
+    if not connection.execute(moved.values(state=state.value)).rowcount:
+        raise LeaseLost(f"Another process has ended segment {one.id}; nothing was changed.")
 
 
-def _segment_from(connection: Connection, row: Row) -> Segment:
-    before = (
-        select(segment.c.id, segment.c.manifest)
-        .where(segment.c.number < row["number"], _HAS_MANIFEST)
-        .order_by(segment.c.number.desc())
-        .limit(1)
-    )
-    previous: Sequence[str] = connection.execute(before).one_or_none() or ("", "")
-    return Segment(
-        id=row["id"], chain=row["chain"], number=row["number"], previous_id=previous[0],
-        previous=previous[1], committed=row["state"] == COMMITTED, abandoned=row["state"] == ABANDONED,
-    )  # fmt: skip
+def _is_own(connection: Connection, segment_id: str) -> bool:
+    state = select(segment.c.state).where(segment.c.id == segment_id)
+    return connection.execute(state).scalar_one_or_none() == SegmentState.OWN.value
 
 
 def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _ByLetter:

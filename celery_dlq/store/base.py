@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from celery_dlq.errors import StoreUnavailable
@@ -432,23 +433,48 @@ class Rows(Generic[T]):
         return cls(rows=tuple(found[:limit]), next=str(mark(found[limit - 1])) if more else None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """A segment of the archive that is being made, as the store knows it."""
+#: The version of the format of a line.
+LINE_FORMAT = 1
 
-    #: ``<chain>-<number>-<random>``; see docs/reference/archive_format.md.
+
+class SegmentState(str, Enum):
+    """Whether the file of a segment counts, and where its letters come from."""
+
+    #: The file does not count: it is being written, its writer was killed, or another segment has replaced
+    #: it. Its letters are in the store, or in another segment.
+    LEFTOVER = "leftover"
+    #: The letters were deleted from this store.
+    OWN = "own"
+    #: Another store made the file, or this one, before it was restored from a backup.
+    ADOPTED = "adopted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The facts about the file of a segment."""
+
+    letters: int
+    #: Bytes of the file, and its hash in hexadecimal digits.
+    size: int
+    sha256: str
+    #: The earliest and the latest moment at which one of its letters failed last.
+    first_failed_at: datetime
+    last_failed_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment(Facts):
+    """A file of the archive, as its row in the store describes it."""
+
+    #: ``<time>-<random>``; see docs/reference/archive_format.md.
     id: str
-    #: 8 hexadecimal digits; they identify the store.
-    chain: str
-    #: 1-based; it increases with every segment of the chain.
-    number: int
-    #: The committed segment before this one, and the SHA-256 of its manifest; both are empty for the first.
-    previous_id: str
-    previous: str
-    #: Whether its manifest is known to be in the archive. Only then may its letters be deleted.
-    committed: bool
-    #: Whether it was given up, and its files may still be in the archive.
-    abandoned: bool = False
+    state: SegmentState
+    archived_at: datetime
+
+    @property
+    def counts(self) -> bool:
+        """Whether its letters are in the archive."""
+        return self.state is not SegmentState.LEFTOVER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,14 +141,12 @@ class RoundReport:
 class ArchiveTotals:
     """The letters that a store has archived."""
 
-    #: Identifies the store's segments; empty if it has none.
-    chain: str
     segments: int
     letters: int
     #: Bytes of the files of the segments.
     size: int
-    #: When the last segment was complete and its letters were deleted from the store; None before that.
-    closed_at: datetime | None
+    #: When the last segment was made; None without segments.
+    last_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from celery_dlq.archive.archiving import Archiver, chunks
-from celery_dlq.archive.segment import MAX_LETTERS
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.keeping import Holding, Kept
@@ -151,13 +150,9 @@ class _Work:
                 self._count_and_rest(deleted)
 
     def move(self, expiries: Sequence[Expiry], archiver: Archiver) -> None:
-        """Move letters into the archive. Letters that are too large together get several segments."""
-        # First those of the segments that another process has begun.
-        for archived in archiver.finish():
-            self._count_and_rest(archived.deleted)
-        for keys in chunks(self._expired(expiries), MAX_LETTERS):
-            while more := archiver.archive_unchanged(keys):
-                self._count_and_rest(more.deleted)
+        """Move letters into the archive."""
+        for moved in archiver.archive(self._expired(expiries)):
+            self._count_and_rest(moved)
 
     def count(self, retention: Retention) -> tuple[Holding, ...]:
         """The letters that each entry keeps; at the end, the letters that no entry matches."""

@@ -13,8 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from celery_dlq.archive.files import Finding, Manifest
-from celery_dlq.archive.reading import Found
+from celery_dlq.archive.reading import Finding, Found
 from celery_dlq.codec import dump_json
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.group import Group
@@ -26,7 +25,7 @@ from celery_dlq.recorder import Left
 from celery_dlq.redact import REDACTED, Redactor
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
-from celery_dlq.store.base import Change, Filter, Operation, Stats
+from celery_dlq.store.base import Change, Filter, Operation, Segment, Stats
 from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body
 from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import visible
@@ -242,20 +241,10 @@ def change_record(change: Change) -> dict[str, Any]:
     return as_record(change, ("at", "who", "how", "diff"))
 
 
-def segment_record(manifest: Manifest) -> dict[str, Any]:
+def segment_record(segment: Segment) -> dict[str, Any]:
     """A segment of the archive in a list."""
-    facts = manifest.facts
-    return {
-        **as_record(manifest, ("segment", "chain", "number", "replaces")),
-        **as_record(facts, ("letters", "size", "raw_size")),
-        "first_failed_at": facts.failed.from_ or None,
-        "last_failed_at": facts.failed.until or None,
-        "first_closed_at": facts.closed.from_ or None,
-        "last_closed_at": facts.closed.until or None,
-        **as_record(facts, ("tasks", "schema")),
-        "software": manifest.software,
-        "archived_at": iso(manifest.made_at),
-    }
+    facts = "letters", "size", "sha256", "first_failed_at", "last_failed_at", "archived_at"
+    return {"segment": segment.id, **as_record(segment, ("state", *facts))}
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:
@@ -275,7 +264,7 @@ def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
         "log": redactor.text(content.get("log") or ""),
         "body": content.get("body"),
     }
-    return {"segment": found.manifest.segment, **hidden, "content": {**hidden["content"], **shown}}
+    return {"segment": found.segment.id, **hidden, "content": {**hidden["content"], **shown}}
 
 
 def _opened(value: Any, name: str = "") -> Any:

@@ -80,7 +80,7 @@ def archive_facts(found: Keeping) -> Sequence[Fact]:
     checked = "never" if found.check is None else found.check.checked_at
     return [
         ("Archived", f"{letters} in {counted(totals.segments, 'segment')}"),
-        ("Last segment", totals.closed_at),
+        ("Last segment", totals.last_at),
         ("Last check", checked),
         ("Problems", _problems(found.check)),
     ]
@@ -107,7 +107,7 @@ def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
             "segments": totals.segments,
             "letters": totals.letters,
             "bytes": totals.size,
-            "last_segment_at": maybe_iso(totals.closed_at),
+            "last_segment_at": maybe_iso(totals.last_at),
             "verified_at": None if check is None else maybe_iso(check.checked_at),
             "damaged": None if check is None else check.damaged,
         },

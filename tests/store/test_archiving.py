@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,12 +14,13 @@ from support.stores.history import edit
 from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, OngoingAct
+from celery_dlq.store.base import Facts, Filter, OngoingAct, SegmentState
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 NOW = T0 + timedelta(days=1)
+FACTS = Facts(letters=3, size=100, sha256="f" * 64, first_failed_at=T0, last_failed_at=NOW)
 ACT = OngoingAct(who="retention", act="archive", detail={"keep": []}, at=NOW)
 
 
@@ -53,8 +55,13 @@ def take_out(store, *ids: str) -> list[dict]:
     """The lines of letters, which are deleted."""
     lines = read(store, *ids)
     keys = [letter_key(line) for line in lines]
-    assert store.archiving.delete(keys, lease(store), ACT)[0] == len(ids)
+    assert store.archiving.commit(segment(store), keys, lease(store), ACT)[0] == len(ids)
     return lines
+
+
+def segment(store):
+    """A segment whose file is in the archive, and that does not count yet."""
+    return store.archiving.begin(FACTS, lease(store))
 
 
 def restore(store, lines, *, reopen: bool = False, origin: str = ""):
@@ -62,7 +69,9 @@ def restore(store, lines, *, reopen: bool = False, origin: str = ""):
 
 
 def own_segment(store) -> str:
-    return store.archiving.begin(lease(store), now=NOW).id
+    made = segment(store)
+    store.archiving.commit(made, [], lease(store), ACT)
+    return made.id
 
 
 @pytest.fixture
@@ -122,11 +131,12 @@ def test_a_letter_that_lives_stays_as_it_is(letters):
     assert letters.audit.find(act="restore").rows == ()
 
 
-def test_a_restored_letter_is_not_deleted_by_a_process_that_ends_its_segment_late(letters):
+def test_a_letter_that_was_restored_since_it_was_read_is_not_deleted(letters):
     discard(letters, "a")
     (line,) = take_out(letters, "a")
     restore(letters, [line], origin=own_segment(letters))
-    assert letters.archiving.delete([letter_key(line)], lease(letters), ACT) == (0, ACT)
+    made = segment(letters)
+    assert letters.archiving.commit(made, [letter_key(line)], lease(letters), ACT) == (0, ACT)
     assert letters.letters.get("a") is not None
 
 
@@ -167,7 +177,7 @@ def test_letters_come_back_into_another_store(letters, tmp_path):
     lines = take_out(letters, "a")
     other = SQLStore(f"sqlite:///{tmp_path / 'other.sqlite3'}")
     other.check_schema()
-    restore(other, lines, reopen=True, origin="0a1b2c3d-00000001-00000000")
+    restore(other, lines, reopen=True, origin="of another store")
     found = other.letters.get("a")
     closing = {"state": State.DEAD, "closed_at": None, "closed_by": "", "closed_reason": ""}
     assert found == before.with_(**closing)
@@ -201,53 +211,80 @@ def test_lines_are_in_the_order_of_the_ids_however_large_the_bodies_are(store):
     assert [line["letter"]["task_id"] for line in lines] == ["d", "a", "e", "c", "b"]
 
 
-def test_segments_follow_each_other_in_one_chain(store):
+def test_a_segment_counts_once_it_is_committed(store):
     mine = lease(store)
-    first = store.archiving.begin(mine, now=NOW)
-    assert (first.number, first.previous_id, first.previous, first.committed) == (1, "", "", False)
-    store.archiving.commit(first.id, mine, letters=3, size=100, manifest_sha256="f" * 64)
-    (left,) = store.archiving.unfinished()
-    assert (left.id, left.committed) == (first.id, True)
-    store.archiving.close(first.id, mine, deleted=3)
-    lost = store.archiving.begin(mine, now=NOW)
-    store.archiving.abandon(lost.id, mine)
-    third = store.archiving.begin(mine, now=NOW)
-    assert (third.number, third.chain) == (3, first.chain)
-    assert (third.previous_id, third.previous) == (first.id, "f" * 64)
-    left = [(one.id, one.abandoned) for one in store.archiving.unfinished()]
-    assert left == [(lost.id, True), (third.id, False)]
-    store.archiving.drop(lost.id, mine)
-    assert [one.id for one in store.archiving.unfinished()] == [third.id]
+    made = store.archiving.begin(FACTS, mine)
+    assert store.archiving.segments() == [made]
+    assert (made.counts, store.archiving.newest(), store.archiving.totals().segments) == (
+        False,
+        "",
+        0,
+    )
+    assert store.archiving.leftovers(mine) == [made.id]
+    store.archiving.commit(made, [], mine, ACT)
+    (own,) = store.archiving.segments()
+    assert own == replace(made, state=SegmentState.OWN)
+    assert store.archiving.leftovers(mine) == []
     totals = store.archiving.totals()
-    assert (totals.chain, totals.segments, totals.letters, totals.size) == (first.chain, 1, 3, 100)
+    assert (totals.segments, totals.letters, totals.size) == (1, 3, 100)
+    assert totals.last_at == made.archived_at
+    store.archiving.drop(made.id)
+    assert store.archiving.newest() == made.id
+
+
+def test_a_segment_that_replaces_another_one_has_its_place_and_its_state(store):
+    mine = lease(store)
+    store.archiving.adopt("20260101T000000000000-00000001", FACTS, T0)
+    (before,) = store.archiving.segments()
+    own_segment(store)
+    after = store.archiving.begin(FACTS, mine, before)
+    store.archiving.replace(before, after, mine)
+    assert store.archiving.leftovers(mine) == [before.id]
+    store.archiving.drop(before.id)
+    states = [one.state.value for one in store.archiving.segments()]
+    assert states == ["adopted", "own"]
+    (after, last) = store.archiving.segments()
+    store.archiving.replace(last, None, mine)
+    assert store.archiving.newest() == after.id
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order_of_segments(store):
+    future = NOW.replace(year=2126)
+    store.archiving.adopt("21261122T120000000000-00000001", FACTS, future)
+    made = segment(store)
+    assert made.archived_at > future
+    assert store.archiving.segments()[-1] == made
 
 
 def test_a_process_that_has_lost_the_lease_changes_nothing(letters):
     discard(letters, "a")
     (line,) = read(letters, "a")
     mine = lease(letters)
-    begun = letters.archiving.begin(mine, now=NOW)
+    own_segment(letters)
+    (own,) = letters.archiving.segments()
+    made = letters.archiving.begin(FACTS, mine)
     letters.leases.give_up(mine)
     lease(letters, "two")
     for act in (
-        lambda: letters.archiving.begin(mine, now=NOW),
-        lambda: letters.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256=""),
-        lambda: letters.archiving.delete([letter_key(line)], mine, ACT),
-        lambda: letters.archiving.close(begun.id, mine, deleted=0),
-        lambda: letters.archiving.abandon(begun.id, mine),
+        lambda: letters.archiving.begin(FACTS, mine),
+        lambda: letters.archiving.commit(made, [letter_key(line)], mine, ACT),
+        lambda: letters.archiving.replace(own, made, mine),
+        lambda: letters.archiving.leftovers(mine),
     ):
         with pytest.raises(LeaseLost):
             act()
     assert letters.letters.get("a") is not None
-    assert [one.id for one in letters.archiving.unfinished()] == [begun.id]
+    assert letters.archiving.segments() == [own, made]
 
 
-def test_a_segment_that_was_abandoned_cannot_be_committed(store):
-    mine = lease(store)
-    begun = store.archiving.begin(mine, now=NOW)
-    store.archiving.abandon(begun.id, mine)
-    with pytest.raises(LeaseLost, match=f"Segment {begun.id} was ended by another process"):
-        store.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256="")
+def test_a_leftover_that_another_process_has_dropped_cannot_be_committed(letters):
+    discard(letters, "a")
+    (line,) = read(letters, "a")
+    made = segment(letters)
+    letters.archiving.drop(made.id)
+    with pytest.raises(LeaseLost, match=f"Another process has ended segment {made.id}"):
+        letters.archiving.commit(made, [letter_key(line)], lease(letters), ACT)
+    assert letters.letters.get("a") is not None
 
 
 def test_a_letter_comes_back_without_secrets_in_what_is_searched(store):

@@ -12,7 +12,7 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind, messages_in
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Facts, Filter, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.keeping import CLOSED_AGES, Holding, Kept, Pile
 from celery_dlq.store.reports import AGAIN, FADES, MOST, NAME_LIMIT, WHY_LIMIT
@@ -41,7 +41,7 @@ def test_a_new_store_has_no_reports(store):
     found = store.reports.keeping()
     assert (found.round, found.check) == (None, None)
     assert (found.archive.segments, found.archive.letters, found.archive.size) == (0, 0, 0)
-    assert found.archive.closed_at is None
+    assert found.archive.last_at is None
 
 
 def test_the_report_of_a_round_is_read_as_it_was_written(store):
@@ -73,17 +73,17 @@ def test_the_report_of_a_check_is_kept_and_audited(store):
     assert (act.who, act.count, act.at) == ("ann", 30, found.checked_at)
 
 
-def test_the_archive_knows_when_its_last_segment_was_complete(store):
+def test_the_archive_knows_when_its_last_segment_was_made(store):
     mine = store.leases.take("retention", holder="me", seconds=60)
-    first = store.archiving.begin(mine, now=T0)
-    store.archiving.commit(first.id, mine, letters=3, size=100, manifest_sha256="f" * 64)
-    assert store.reports.keeping().archive.closed_at is None
-    store.archiving.close(first.id, mine, deleted=3)
-    lost = store.archiving.begin(mine, now=T0)
-    store.archiving.abandon(lost.id, mine)
+    facts = Facts(letters=3, size=100, sha256="f" * 64, first_failed_at=T0, last_failed_at=T0)
+    first = store.archiving.begin(facts, mine)
+    assert store.reports.keeping().archive.last_at is None
+    act = OngoingAct(who="ann", act="archive", detail={}, at=T0)
+    store.archiving.commit(first, [], mine, act)
+    store.archiving.begin(facts, mine)
     found = store.reports.keeping().archive
     assert (found.segments, found.letters, found.size) == (1, 3, 100)
-    assert found.closed_at is not None
+    assert found.last_at == first.archived_at
 
 
 def test_the_lag_is_the_time_since_the_first_letter_expired(store):

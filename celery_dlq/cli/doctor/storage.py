@@ -239,7 +239,7 @@ def check_archive(session: Session) -> Findings:
             raise ArchiveDamaged(f"The archive {url} returns other bytes than were written to it.")
     finally:
         bucket.delete(key)
-    check_place(bucket, max(session.store.archiving.committed(), default=""))
+    check_place(bucket, session.store.archiving.newest())
     totals = session.store.archiving.totals()
     yield ok(
         f"{url} answers, {counted(totals.segments, 'segment')} with "

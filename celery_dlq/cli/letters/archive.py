@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from celery_dlq.archive.files import Finding, Manifest
-from celery_dlq.archive.reading import Restoration, Wanted
+from celery_dlq.archive.reading import Finding, Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.letters.removal import removing
@@ -38,11 +37,9 @@ from celery_dlq.model.terms import (
     terms_of_arguments,
     terms_of_message,
 )
-from celery_dlq.store.base import Argument, Filter
+from celery_dlq.store.base import Argument, Filter, Segment
 from celery_dlq.view.records import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, some, visible
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 #: The filters whose values an archived letter has.
 _FILTERS = (
@@ -51,12 +48,12 @@ _FILTERS = (
 )  # fmt: skip
 
 _SEGMENT_FIELDS: Sequence[Field] = (
-    (Column("SEGMENT", rigid=True), lambda one: one.segment),
-    (Column("LETTERS", right=True, rigid=True), lambda one: one.facts.letters),
-    (Column("SIZE", right=True, rigid=True), lambda one: byte_size(one.facts.size)),
-    (Column("FIRST FAILURE", from_width=80), lambda one: _moment(one.facts.failed.from_)),
-    (Column("LAST FAILURE"), lambda one: _moment(one.facts.failed.until)),
-    (Column("ARCHIVED", from_width=100), lambda one: one.made_at),
+    (Column("SEGMENT", rigid=True), lambda one: one.id),
+    (Column("LETTERS", right=True, rigid=True), lambda one: one.letters),
+    (Column("SIZE", right=True, rigid=True), lambda one: byte_size(one.size)),
+    (Column("FIRST FAILURE", from_width=80), lambda one: one.first_failed_at),
+    (Column("LAST FAILURE"), lambda one: one.last_failed_at),
+    (Column("ARCHIVED", from_width=100), lambda one: one.archived_at),
 )
 
 _FINDING_FIELDS: Sequence[Field] = (
@@ -89,14 +86,6 @@ def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
     raise click.BadParameter("the file exists; give the name of a new one.", ctx, param)
 
 
-def archived_filters(command: _Command) -> Callable[..., Any]:
-    """Add ``--segment`` and the filters to a command; it is called with ``segment`` and ``wanted``."""
-    segment = click.option(
-        "--segment", metavar="ID", help="Only the letters of this segment; see `archive list`."
-    )
-    return segment(filters(only=_FILTERS, states=())(command))
-
-
 @click.group("archive", cls=NamingGroup, alone="list")
 def archive() -> None:
     """Archive, list, check and restore letters."""
@@ -124,19 +113,24 @@ def run(session: Session, chosen: Chosen, wanted: Filter) -> None:
 @format_option
 @pass_session
 def list_segments(session: Session, form: str) -> None:
-    """List the segments of the archive, oldest first.
-
-    Segments that were replaced because a letter was forgotten are left out. Exits with 4 if a manifest cannot
-    be read.
-    """
-    chains = session.queue.archive.chains()
-    segments = chains.current()
+    """List the segments of the archive, oldest first."""
+    segments = session.queue.archive.segments()
     url = session.queue.archive.bucket.shown
     empty = f"The archive {url} has no segments."
     table = segments_table(segments, url) if segments else empty
     session.screen.emit(form, [*map(segment_record, segments)], table)
-    _report(session, chains.unreadable)
-    leave(PARTLY if chains.unreadable else DONE)
+
+
+@archive.command("adopt")
+@pass_session
+def adopt(session: Session) -> None:
+    """Take over files that the store has no row for.
+
+    They are of another store, or this one was restored from a backup. From then on, the other commands find
+    their letters. Stop the other store from using the place first.
+    """
+    adopted = session.queue.archive.adopt()
+    session.done(f"Adopted {counted(len(adopted), 'segment')}.")
 
 
 @archive.command("show")
@@ -170,9 +164,9 @@ def show(session: Session, task_id: str, with_body: bool, form: str) -> None:
 def verify(session: Session, form: str) -> None:
     """Check every byte of the archive.
 
-    Reads all segments and manifests, and names each file that is damaged, missing, or not in its place. Exits
-    with 1 if letters cannot be read; with 4 if there are only files to clean up, or files that a newer
-    release wrote. Changes nothing in the archive; `stats` shows when it was last checked.
+    Reads the file of each segment, and names each that is damaged or missing, and each that the store has no
+    row for. Exits with 1 if letters cannot be read; with 4 if there are only files without a row. Changes
+    nothing in the archive; `stats` shows when it was last checked.
     """
     result = session.queue.archive.verify(who=operator())
     whole = (
@@ -185,28 +179,24 @@ def verify(session: Session, form: str) -> None:
 
 
 @archive.command("restore")
-@archived_filters
+@filters(only=_FILTERS, states=())
 @click.option(
     "--reopen", is_flag=True, help="Make the letters dead again, so that a redrive takes them."
 )
 @selection_options
 @pass_session
-def restore(
-    session: Session, chosen: Chosen, segment: str | None, wanted: Filter, reopen: bool
-) -> None:
+def restore(session: Session, chosen: Chosen, wanted: Filter, reopen: bool) -> None:
     """Bring archived letters back into the store.
 
     They come back closed, unless --reopen is given. The archive keeps them. A letter that the store has stays
     as it is. An ID is a task id in full.
     """
-    named = bool(chosen.ids or segment or wanted.restricts)
+    named = bool(chosen.ids or wanted.restricts)
     if chosen.everything and named:
-        raise click.UsageError(
-            "--all contradicts ids, --segment and filters; use one or the other."
-        )
+        raise click.UsageError("--all contradicts ids and filters; use one or the other.")
     if not chosen.everything and not named:
-        raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
-    search = session.queue.archive.find(archived(session, chosen.ids, segment, wanted))
+        raise click.UsageError("Give ids or filters, or --all for every letter.")
+    search = session.queue.archive.find(archived(session, chosen.ids, wanted))
     at_most = len(chosen.ids) or search.at_most()
     if chosen.dry_run:
         session.done(f"Up to {counted(at_most, 'letter')} would be restored; nothing was changed.")
@@ -225,24 +215,20 @@ def restore(
     "--parquet", "target", required=True, metavar="FILE", callback=_new_file,
     help="The new file. Needs the extra parquet.",
 )  # fmt: skip
-@archived_filters
+@filters(only=_FILTERS, states=())
 @click.option(
     "--contents", is_flag=True,
     help="Include messages, arguments, tracebacks, log lines and exception messages; secrets in them are not "
     "hidden.",
 )  # fmt: skip
 @pass_session
-def export(
-    session: Session, target: Path, segment: str | None, wanted: Filter, contents: bool
-) -> None:
+def export(session: Session, target: Path, wanted: Filter, contents: bool) -> None:
     """Write archived letters to a Parquet file.
 
     Each letter is a row, with its metadata in typed columns. DuckDB, Trino and Spark read such files. Exits
     with 4 if a segment cannot be read.
     """
-    result = session.queue.archive.export(
-        target, archived(session, (), segment, wanted), contents=contents
-    )
+    result = session.queue.archive.export(target, archived(session, (), wanted), contents=contents)
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
     leave(PARTLY if result.findings else DONE)
@@ -264,12 +250,11 @@ def _report(session: Session, findings: Sequence[Finding]) -> None:
         session.error(finding.reason)
 
 
-def archived(session: Session, ids: Sequence[str], segment: str | None, wanted: Filter) -> Wanted:
-    """The archived letters that ids, a segment and filters select."""
+def archived(session: Session, ids: Sequence[str], wanted: Filter) -> Wanted:
+    """The archived letters that ids and filters select."""
     placed = checked(session, wanted, is_stored=False)
     return Wanted(
-        ids=frozenset(ids), segment=segment,
-        failed_since=wanted.since, failed_until=wanted.until,
+        ids=frozenset(ids), failed_since=wanted.since, failed_until=wanted.until,
         where=lambda line: _matches(line["letter"], placed) and _has_values(line, placed),
     )  # fmt: skip
 
@@ -318,7 +303,7 @@ def _has_name(dotted: str, wanted: str | None) -> bool:
     return wanted is None or dotted == wanted or dotted.endswith(f".{wanted}")
 
 
-def segments_table(segments: Sequence[Manifest], url: str) -> Part:
+def segments_table(segments: Sequence[Segment], url: str) -> Part:
     """A table of segments."""
     return table_of(_SEGMENT_FIELDS, segments, url)
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import click
 
 from celery_dlq.api.retention import check_reason, deletable
-from celery_dlq.archive.rewrite import Holders
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, NamingGroup, leave, reading
 from celery_dlq.cli.options import (
     MAIN_FILTERS,
@@ -236,8 +235,8 @@ def places_of(found: Found) -> Iterator[str]:
     if states:
         counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
         yield f"In the store: {', '.join(counts)}."
-    if found.archived and found.archived.own:
-        segments = [f"{len(ids):,} in {segment}" for segment, ids in found.archived.own.items()]
+    if found.archived and found.archived.ids:
+        segments = [f"{len(ids):,} in {segment}" for segment, ids in found.archived.ids.items()]
         yield f"In the archive: {some(segments)}."
     if found.mentions:
         places = Counter(mention.place for mention in found.mentions)
@@ -280,7 +279,7 @@ def remarks(found: Found, command: Command) -> Iterator[str]:
             f"Still in the store: {some([*found.stored])}. A redrive is sending them, or they have come "
             "meanwhile. Run this again."
         )
-    if found.archived and found.archived.own:
+    if found.archived and found.archived.ids:
         yield "Letters have come into the archive meanwhile. Run this again."
     if found.parked:
         yield f"These wait for a retry, and stay: {some(found.parked)}. Run this again when they have run."
@@ -291,7 +290,7 @@ def remarks(found: Found, command: Command) -> Iterator[str]:
     if len(found.unread) > _NAMED:
         yield f"{len(found.unread) - _NAMED:,} more letters could not be read."
     if found.archived is not None:
-        yield from _of_archive(found.archived)
+        yield from (finding.reason for finding in found.archived.unread)
 
 
 def of_redriven(before: Found) -> Iterator[str]:
@@ -320,15 +319,6 @@ def _of_file(file: SpooledLetters, command: Command) -> Iterator[str]:
     if file.unread:
         lines = counted(file.unread, "line")
         yield f"{file.name} in the spool of this machine has {lines} that cannot be read. Look into the file."
-
-
-def _of_archive(archived: Holders) -> Iterator[str]:
-    for segment, count in archived.others.items():
-        yield (
-            f"Segment {segment} of another store holds {counted(count, 'such letter')}, and stays. "
-            "Erase with an app that uses that store."
-        )
-    yield from (finding.reason for finding in archived.unread)
 
 
 def _letters(count: int) -> str:

@@ -515,21 +515,18 @@ ticket: Table = _table(
     PrimaryKeyConstraint("fingerprint", "kind"),
 )
 
-# The segments of the archive. The letters of one that is committed are in its file, and are deleted here.
+# The segments of the archive. The letters of one that is no leftover are in its file, and are deleted here.
 segment: Table = _table(
     "celery_dlq_segment",
     Column("id", name(32), primary_key=True),
-    Column("chain", name(8), nullable=False),
-    Column("number", Integer, nullable=False),
     Column("state", name(16), nullable=False),
     Column("letters", Integer, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("deleted", Integer, nullable=False),
-    # The SHA-256 of its manifest.
-    Column("manifest", name(64), nullable=False),
-    Column("begun_at", Moment, nullable=False),
-    Column("ended_at", Moment),
-    UniqueConstraint("number"),
+    # Of the file.
+    Column("sha256", name(64), nullable=False),
+    Column("first_failed_at", Moment, nullable=False),
+    Column("last_failed_at", Moment, nullable=False),
+    Column("archived_at", Moment, nullable=False),
 )
 
 # The last report of each work that is done again and again, and of trouble with the flight recorder, as JSON.

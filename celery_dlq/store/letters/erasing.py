@@ -172,9 +172,10 @@ class Erasing(StoreRole):
     def note_segment(
         self, connection: Connection, act: OngoingAct, before: str, after: str, *, letters: int
     ) -> OngoingAct:
-        """Record that letters were removed from a segment of the archive, and that another one replaces it.
-        Returns the act, whose detail names the segments.
+        """Record that letters were removed from a segment of the archive. Returns the act, whose detail names
+        the segments.
 
+        :param after: the segment that replaces it; empty if no letter of it was left.
         :param act: as :meth:`begin` or this method has returned it.
         """
         audit.add_to_act(connection, act, letters)

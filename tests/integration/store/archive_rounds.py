@@ -13,10 +13,9 @@ from datetime import timedelta
 from celery import Celery
 
 from celery_dlq import DeadLetterQueue, Keep, Retention
-from celery_dlq.archive import segment
+from celery_dlq.archive import archiving
 from celery_dlq.store import tenure
 from celery_dlq.store.tenure import Tenure, kept
-from celery_dlq.upkeep import expiring
 from celery_dlq.upkeep.expiring import LEASE
 
 #: Letters of a segment.
@@ -25,8 +24,7 @@ LETTERS = int(os.environ["SEGMENT_LETTERS"])
 
 def main(store_url: str, archive_url: str) -> None:
     """Run rounds until nothing expires."""
-    segment.MAX_LETTERS = expiring.MAX_LETTERS = LETTERS
-    segment.SegmentWriter.__init__.__defaults__ = (segment.MAX_SIZE, LETTERS)
+    archiving.MAX_LETTERS = LETTERS
     tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
     app = Celery("archive")
     app.conf.dlq_store_url, app.conf.dlq_archive_url = store_url, archive_url

@@ -68,8 +68,7 @@ def rows_with(project, text):
 def archived(directory):
     """The contents of all files of the archive."""
     packed = [path.read_bytes() for path in (directory / "archive").rglob("*.zst")]
-    plain = [path.read_bytes() for path in (directory / "archive").rglob("*.json")]
-    return b"".join([*plain, *(ZstdDecompressor().stream_reader(one).read() for one in packed)])
+    return b"".join(ZstdDecompressor().stream_reader(one).read() for one in packed)
 
 
 def own_records(log):

@@ -155,6 +155,7 @@ def test_letters_come_back_into_another_kind_of_store_and_are_redriven(
 
     moved = replace(project, store_url=f"sqlite:///{tmp_path / 'new.sqlite3'}", nodes=[], sent=[])
     found = Archive(archive.bucket, lambda: moved.dlq.store)
+    assert len(found.adopt()) == 1
     assert sorted(found.restore(found.find(Wanted()), who="ann", reopen=True).restored) == sorted(
         ids
     )

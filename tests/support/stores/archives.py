@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -18,16 +17,15 @@ import pytest
 from support.servers.ports import free_port
 from support.workers.processes import with_parent
 
-from celery_dlq.archive.archiving import Archiver
-from celery_dlq.archive.files import encode_manifest, make_manifest
-from celery_dlq.archive.segment import letter_key, sha256, write_segment
+from celery_dlq.archive.archiving import Archiver, unknown_files
+from celery_dlq.archive.reading import Search, Wanted, verify
+from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, StoreError
-from celery_dlq.store.base import Lease, OngoingAct, Restored, Segment
+from celery_dlq.store.base import Lease, OngoingAct, Restored, Segment, SegmentState
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 LEASE = Lease(name="archive", token=1)
 ACT = OngoingAct(who="ada", act="archive", detail={}, at=NOW)
-CHAIN = "0a1b2c3d"
 
 
 def a_line(number=1, *, task_id=None, task="shop.charge", failed_at=None, fields=None, **content):
@@ -77,55 +75,48 @@ def ids_of(some):
     return [line["letter"]["task_id"] for line in some]
 
 
-class FakeStore:
-    """What a store knows about letters and segments, in memory."""
+def keys_of(some):
+    return [*map(letter_key, some)]
 
-    def __init__(self, some=(), *, chain=CHAIN):
-        self.chain = chain
+
+def segment_id(number, made=None):
+    """The id of the segment that a fake store makes at the place ``number``."""
+    return f"20261101T120000{number:06}-{made or number:08x}"
+
+
+class FakeStore:
+    """The letters and the segments of a store, in memory."""
+
+    def __init__(self, some=()):
         self.letters = {line["letter"]["task_id"]: line for line in some}
         self.open = set()
         self.rows = {}
+        self.numbers = itertools.count(1)
         self.lease_is_lost = False
-        self.manifests = {}
         self.audit = []
         #: The letters that each act has deleted, by the id of its row.
         self.acts = {}
 
-    def begin(self, lease, *, now):
+    def segments(self):
+        return [self.rows[one] for one in sorted(self.rows)]
+
+    def newest(self):
+        return max((one.id for one in self.segments() if one.counts), default="")
+
+    def begin(self, facts, lease, place=None):
         self._assert(lease)
-        committed = [row for row in self.rows.values() if row["state"] in ("committed", "closed")]
-        last = committed[-1]["segment"].id if committed else ""
-        number = len(self.rows) + 1
-        segment = Segment(
-            id=f"{self.chain}-{number:08}-{number:08x}", chain=self.chain, number=number,
-            previous_id=last, previous=self.manifests.get(last, ""), committed=False,
+        number = next(self.numbers)
+        at = NOW + timedelta(microseconds=number) if place is None else place.archived_at
+        made = Segment(
+            **vars(facts), id=segment_id(at.microsecond, number), state=SegmentState.LEFTOVER,
+            archived_at=at,
         )  # fmt: skip
-        self.rows[segment.id] = {"segment": segment, "state": "begun"}
-        return segment
+        self.rows[made.id] = made
+        return made
 
-    def unfinished(self):
-        return [
-            replace(
-                row["segment"], committed=row["state"] == "committed",
-                abandoned=row["state"] == "abandoned",
-            )
-            for row in self.rows.values()
-            if row["state"] in ("begun", "committed", "abandoned")
-        ]  # fmt: skip
-
-    def read(self, task_ids):
-        return [
-            copy.deepcopy(self.letters[one])
-            for one in task_ids
-            if one in self.letters and one not in self.open
-        ]
-
-    def commit(self, segment_id, lease, *, letters, size, manifest_sha256):
-        self._move(segment_id, lease, "begun", "committed")
-        self.manifests[segment_id] = manifest_sha256
-
-    def delete(self, keys, lease, act):
+    def commit(self, made, keys, lease, act):
         self._assert(lease)
+        self._set(made, SegmentState.OWN)
         here = [
             key.task_id
             for key in keys
@@ -139,17 +130,32 @@ class FakeStore:
         self.acts[row] = self.acts.get(row, 0) + len(here)
         return len(here), replace(act, row=row)
 
-    def close(self, segment_id, lease, *, deleted):
-        self._move(segment_id, lease, "committed", "closed")
+    def replace(self, before, after, lease):
+        self._assert(lease)
+        self._set(before, SegmentState.LEFTOVER)
+        if after is not None:
+            self._set(after, before.state)
 
-    def abandon(self, segment_id, lease):
-        self._move(segment_id, lease, "begun", "abandoned")
+    def adopt(self, segment_id, facts, at):
+        assert segment_id not in self.rows
+        self.rows[segment_id] = Segment(
+            **vars(facts), id=segment_id, state=SegmentState.ADOPTED, archived_at=at
+        )
 
-    def drop(self, segment_id, lease):
-        self._move(segment_id, lease, "abandoned", "dropped")
+    def leftovers(self, lease):
+        self._assert(lease)
+        return [one.id for one in self.segments() if not one.counts]
 
-    def committed(self):
-        return dict(self.manifests)
+    def drop(self, segment_id):
+        if segment_id in self.rows and not self.rows[segment_id].counts:
+            del self.rows[segment_id]
+
+    def read(self, task_ids):
+        return [
+            copy.deepcopy(self.letters[one])
+            for one in task_ids
+            if one in self.letters and one not in self.open
+        ]
 
     def restore(self, lines, *, who, reopen, origin, now):
         restored, living = [], []
@@ -162,12 +168,11 @@ class FakeStore:
         return Restored(restored=tuple(restored), living=tuple(living))
 
     def states(self):
-        return [row["state"] for row in self.rows.values()]
+        return [one.state.value for one in self.segments()]
 
-    def _move(self, segment_id, lease, before, after):
-        self._assert(lease)
-        assert self.rows[segment_id]["state"] == before
-        self.rows[segment_id]["state"] = after
+    def _set(self, one, state):
+        assert self.rows[one.id].state is one.state
+        self.rows[one.id] = replace(one, state=state)
 
     def _assert(self, lease):
         if self.lease_is_lost:
@@ -188,6 +193,9 @@ class MemoryBucket:
         if key not in self.files:
             raise ArchiveFileMissing
         return self.files[key]
+
+    def has(self, key):
+        return key in self.files
 
     def list(self, folder):
         return sorted(key for key in self.files if key.startswith(f"{folder}/"))
@@ -229,9 +237,9 @@ class Steps:
 
 
 STORE_STEPS = (
-    "begin", "unfinished", "read", "commit", "delete", "close", "abandon", "drop", "restore",
+    "begin", "read", "commit", "replace", "adopt", "leftovers", "drop", "segments", "newest", "restore",
 )  # fmt: skip
-BUCKET_STEPS = ("put", "read", "list", "delete")
+BUCKET_STEPS = ("put", "read", "has", "list", "delete")
 
 
 def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
@@ -263,35 +271,38 @@ def each_kill(numbers):
         yield number, after
 
 
-def archiver(bucket, store, now=NOW):
-    return Archiver(bucket, store, LEASE, ACT, lambda: now)
+def archiver(bucket, store):
+    return Archiver(bucket, store, LEASE, ACT)
 
 
-def archive_all(bucket, store, *, together=None, now=NOW):
-    """Archive all letters of ``store``, in segments of ``together`` letters."""
-    ids = list(store.letters)
-    size = together or len(ids)
-    return [
-        archiver(bucket, store, now).archive(ids[first : first + size])
-        for first in range(0, len(ids), size)
-    ]
+def archive_all(bucket, store, *, together=None):
+    """Archive all letters of ``store``, in segments of ``together`` letters; returns the segments."""
+    keys = keys_of(store.letters.values())
+    size = together or len(keys)
+    for first in range(0, len(keys), size):
+        list(archiver(bucket, store).archive(keys[first : first + size]))
+    return store.segments()
 
 
-def resealed(segment_id, **changes):
-    """The file of a manifest with changed fields, whose own hash is right."""
-    segment = Segment(
-        id=segment_id, chain=CHAIN, number=int(segment_id.split("-")[1]),
-        previous_id="", previous="", committed=False,
-    )  # fmt: skip
-    made = make_manifest(segment, write_segment(lines(3))[1], now=NOW)
-    fields = json.loads(encode_manifest(made)) | changes
-    del fields["self"]
-    fields["self"] = sha256(_canonical(fields))
-    return _canonical(fields) + b"\n"
+def search(bucket, store, **wanted):
+    """The letters of the archive of ``store``."""
+    if "ids" in wanted:
+        wanted["ids"] = frozenset(wanted["ids"])
+    return Search(bucket, [one for one in store.segments() if one.counts], Wanted(**wanted))
 
 
-def _canonical(fields):
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+def archived_ids(bucket, store):
+    """The ids of all letters of the archive, which can be read."""
+    found = search(bucket, store)
+    ids = sorted(one.task_id for one in found)
+    assert found.findings == []
+    return ids
+
+
+def verified(bucket, store):
+    """The result of a check."""
+    segments = [one for one in store.segments() if one.counts]
+    return verify(bucket, segments, unknown_files(bucket, store))
 
 
 def failing(*_args, **_kwargs):

@@ -76,7 +76,17 @@ def test_a_file_that_does_not_exist_is_named(bucket):
 
 def test_deleting_a_file_twice_is_no_error(bucket):
     bucket.put("segments/a", b"1")
+    assert bucket.has("segments/a")
     bucket.delete("segments/a")
+    bucket.delete("segments/a")
+    assert not bucket.has("segments/a")
+    assert bucket.list("segments") == []
+
+
+def test_the_part_that_a_killed_process_has_left_on_a_local_disk_goes_with_the_file(tmp_path):
+    (tmp_path / "segments").mkdir()
+    (tmp_path / "segments" / "a.part").touch()
+    bucket = open_bucket(f"file://{tmp_path}")
     bucket.delete("segments/a")
     assert bucket.list("segments") == []
 
@@ -164,6 +174,7 @@ class Failing(MemoryFileSystem):
     lambda bucket: bucket.list("segments"),
     lambda bucket: bucket.put("segments/a", b""),
     lambda bucket: bucket.read("segments/a"),
+    lambda bucket: bucket.has("segments/a"),
     lambda bucket: bucket.delete("segments/a"),
 ])  # fmt: skip
 def test_each_failure_names_the_next_step(error, said, act):

@@ -17,20 +17,16 @@ from support.stores.archives import (
     failing,
     ids_of,
     lines,
+    search,
 )
 
-from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.export import export, need_pyarrow
-from celery_dlq.archive.files import segment_key
-from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.errors import ArchiveError, MissingExtra
 
 
 @pytest.fixture
-def bucket():
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore([*lines(5), a_line(6, task="shop.ship")]), together=2)
-    return bucket
+def store():
+    return FakeStore([*lines(5), a_line(6, task="shop.ship")])
 
 
 @pytest.fixture
@@ -38,30 +34,26 @@ def target(tmp_path):
     return tmp_path / "letters.parquet"
 
 
-def search(bucket, **wanted):
-    return Search(bucket, read_chains(bucket), Wanted(**wanted))
-
-
-def test_every_letter_is_a_row(bucket, target):
-    result = export(search(bucket), target)
+def test_every_letter_is_a_row(bucket, store, target):
+    result = export(search(bucket, store), target)
     assert (result.letters, result.findings) == (6, ())
     assert sorted(parquet.read_table(target)["task_id"].to_pylist()) == ids_of(lines(6))
 
 
-def test_each_segment_is_a_row_group(bucket, target):
-    export(search(bucket), target)
+def test_each_segment_is_a_row_group(bucket, store, target):
+    export(search(bucket, store), target)
     assert parquet.ParquetFile(target).num_row_groups == 3
 
 
-def test_times_and_numbers_have_types(bucket, target):
-    export(search(bucket), target)
+def test_times_and_numbers_have_types(bucket, store, target):
+    export(search(bucket, store), target)
     schema = parquet.read_schema(target)
     assert schema.field("closed_at").type == pyarrow.timestamp("us", tz="UTC")
     assert schema.field("attempt_count").type == pyarrow.int32()
 
 
-def test_duckdb_reads_the_file(bucket, target):
-    export(search(bucket), target)
+def test_duckdb_reads_the_file(bucket, store, target):
+    export(search(bucket, store), target)
     first = (NOW - timedelta(days=400) + timedelta(minutes=1)).isoformat()
     counted = duckdb.execute(
         "select task, count(*), sum(attempt_count), bool_or(last_failed_at = ?::timestamptz) "
@@ -71,67 +63,67 @@ def test_duckdb_reads_the_file(bucket, target):
     assert counted == [("shop.charge", 5, 25, True), ("shop.ship", 1, 5, False)]
 
 
-def test_messages_are_left_out_unless_they_are_asked_for(bucket, target):
-    export(search(bucket), target)
+def test_messages_are_left_out_unless_they_are_asked_for(bucket, store, target):
+    export(search(bucket, store), target)
     assert {"body", "args", "traceback", "message"}.isdisjoint(parquet.read_schema(target).names)
-    export(search(bucket), target, contents=True)
+    export(search(bucket, store), target, contents=True)
     table = parquet.read_table(target)
     assert set(table["body"].to_pylist()) == {b"[]"}
     assert set(table["message"].to_pylist()) == {"refused"}
 
 
-def test_only_the_wanted_letters_are_written(bucket, target):
-    wanted = search(bucket, where=lambda line: line["letter"]["task"] == "shop.ship")
+def test_only_the_wanted_letters_are_written(bucket, store, target):
+    wanted = search(bucket, store, where=lambda line: line["letter"]["task"] == "shop.ship")
     assert export(wanted, target).letters == 1
 
 
 def test_fields_that_an_older_release_did_not_have_are_null(target):
     line = a_line(1)
     del line["letter"]["route"]
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore([line]))
-    export(search(bucket), target)
+    bucket, store = MemoryBucket(), FakeStore([line])
+    archive_all(bucket, store)
+    export(search(bucket, store), target)
     assert parquet.read_table(target)["route"].to_pylist() == [None]
 
 
 def test_any_text_can_be_written(target):
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore([a_line(1, task="a\ud800b", body="no base64!")]))
-    export(search(bucket), target, contents=True)
+    bucket, store = MemoryBucket(), FakeStore([a_line(1, task="a\ud800b", body="no base64!")])
+    archive_all(bucket, store)
+    export(search(bucket, store), target, contents=True)
     table = parquet.read_table(target)
     assert table["task"].to_pylist() == ["a\\ud800b"]
     assert table["body"].to_pylist() == [None]
 
 
-def test_a_damaged_segment_is_named_and_the_others_are_written(bucket, target):
+def test_a_damaged_segment_is_named_and_the_others_are_written(bucket, store, target):
     key = bucket.list("segments")[1]
     bucket.files[key] = b"x"
-    result = export(search(bucket), target)
+    result = export(search(bucket, store), target)
     assert result.letters == 4
     assert [finding.key for finding in result.findings] == [key]
 
 
-def test_no_file_appears_if_the_archive_fails(bucket, target):
-    wanted = search(bucket)
+def test_no_file_appears_if_the_archive_fails(bucket, store, target):
+    wanted = search(bucket, store)
     bucket.read = failing
     with pytest.raises(ArchiveError, match="away"):
         export(wanted, target)
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_is_named(bucket, target):
+def test_a_file_that_cannot_be_written_is_named(bucket, store, target):
     with pytest.raises(ArchiveError, match="choose another file"):
-        export(search(bucket), target.parent / "gone" / "letters.parquet")
+        export(search(bucket, store), target.parent / "gone" / "letters.parquet")
 
 
 def test_without_segments_the_file_has_columns_and_no_rows(target):
-    assert export(search(MemoryBucket()), target).letters == 0
+    assert export(search(MemoryBucket(), FakeStore()), target).letters == 0
     assert parquet.read_table(target).num_rows == 0
 
 
-def test_an_archive_without_a_segment_file_still_has_its_others(bucket, target):
-    bucket.delete(segment_key(bucket.list("segments")[0].split("/")[1].split(".")[0]))
-    assert export(search(bucket), target).letters == 4
+def test_an_archive_without_a_segment_file_still_has_its_others(bucket, store, target):
+    bucket.delete(bucket.list("segments")[0])
+    assert export(search(bucket, store), target).letters == 4
 
 
 def test_the_extra_is_named_if_pyarrow_is_missing(monkeypatch):

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all
+from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all, search
 
-from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.export import export
-from celery_dlq.archive.reading import Search, Wanted
 
 PAGE = Path(__file__).parents[3] / "docs/howto/ask-archived-letters.md"
 SECTIONS = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -55,11 +53,11 @@ def incident():
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
     """Answers the question under a heading, as rows."""
-    folder, bucket = tmp_path_factory.mktemp("export"), MemoryBucket()
-    archive_all(bucket, FakeStore(incident()), together=5)
+    folder = tmp_path_factory.mktemp("export")
+    bucket, store = MemoryBucket(), FakeStore(incident())
+    archive_all(bucket, store, together=5)
     for name, contents in (("letters", False), ("whole", True)):
-        search = Search(bucket, read_chains(bucket), Wanted())
-        export(search, folder / f"{name}.parquet", contents=contents)
+        export(search(bucket, store), folder / f"{name}.parquet", contents=contents)
 
     def ask(title):
         with duckdb.connect() as connection:

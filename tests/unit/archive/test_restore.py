@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from support.stores.archives import (
-    CHAIN,
     NOW,
     FakeStore,
     KilledError,
@@ -15,34 +14,19 @@ from support.stores.archives import (
     archive_all,
     ids_of,
     lines,
+    search,
+    segment_id,
     watched,
 )
 
-from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.files import Problem, manifest_key, segment_key
-from celery_dlq.archive.reading import Search, Wanted, restore
-from celery_dlq.errors import UnknownSegment
+from celery_dlq.archive.reading import Problem, restore
+from celery_dlq.archive.segment import segment_key
 
-FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3))
-
-
-@pytest.fixture
-def bucket():
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore(lines(6)), together=2)
-    return bucket
-
-
-@pytest.fixture
-def store():
-    return FakeStore()
+FIRST, SECOND, THIRD = map(segment_id, (1, 2, 3))
 
 
 def bring_back(bucket, store, *, reopen=False, **wanted):
-    if "ids" in wanted:
-        wanted["ids"] = frozenset(wanted["ids"])
-    search = Search(bucket, read_chains(bucket), Wanted(**wanted))
-    return restore(search, store, who="ada", reopen=reopen, now=NOW)
+    return restore(search(bucket, store, **wanted), store, who="ada", reopen=reopen, now=NOW)
 
 
 def test_letters_come_back_by_id_as_they_were(bucket, store):
@@ -68,15 +52,6 @@ def test_an_id_that_the_archive_does_not_have_is_missing(bucket, store):
     assert bring_back(bucket, store, ids=["id-000002", "nowhere"]).missing == ("nowhere",)
 
 
-def test_a_segment_comes_back_alone(bucket, store):
-    assert sorted(bring_back(bucket, store, segment=SECOND).restored) == ["id-000003", "id-000004"]
-
-
-def test_an_unknown_segment_is_refused(bucket, store):
-    with pytest.raises(UnknownSegment, match="archive list"):
-        bring_back(bucket, store, segment="nothing")
-
-
 def test_letters_come_back_by_the_time_of_their_failure(bucket, store):
     start = NOW - timedelta(days=400)
     span = {
@@ -94,9 +69,9 @@ def test_segments_that_cannot_hold_a_wanted_letter_are_not_read(bucket, store):
         "failed_since": start + timedelta(minutes=3),
         "failed_until": start + timedelta(minutes=5),
     }
-    by_time, by_id = bring_back(bucket, store, **span), bring_back(bucket, store, ids=["id-000004"])
-    assert by_time.findings == by_id.findings == ()
-    assert sorted(by_time.restored) == ["id-000003", "id-000004"]
+    result = bring_back(bucket, store, **span)
+    assert result.findings == ()
+    assert sorted(result.restored) == ["id-000003", "id-000004"]
 
 
 def test_letters_come_back_by_a_predicate(bucket, store):
@@ -110,9 +85,8 @@ def test_reopened_letters_can_be_redriven(bucket, store):
 
 
 def test_of_a_letter_that_was_archived_twice_the_later_copy_comes_back(bucket, store):
-    again = FakeStore([a_line(1, failed_at=NOW, body="newer")], chain=CHAIN)
-    again.rows = {number: {"segment": None, "state": "dropped"} for number in range(3)}
-    archive_all(bucket, again)
+    store.letters["id-000001"] = a_line(1, failed_at=NOW, body="newer")
+    archive_all(bucket, store)
     result = bring_back(bucket, store, ids=["id-000001"])
     assert result.restored == ("id-000001",)
     assert store.letters["id-000001"]["content"]["body"] == "newer"
@@ -127,29 +101,25 @@ def test_a_damaged_segment_is_named_and_the_others_come_back(bucket, store):
     ]
 
 
-def test_a_damaged_manifest_is_named_and_the_others_come_back(bucket, store):
-    bucket.files[manifest_key(SECOND)] = b"{}"
-    result = bring_back(bucket, store)
-    assert len(result.restored) == 4
-    assert [one.key for one in result.findings] == [manifest_key(SECOND)]
-
-
-def test_large_letters_come_back_in_small_portions(store):
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore([a_line(one, body="x" * (3 << 20)) for one in range(1, 6)]))
+def test_large_letters_come_back_in_small_portions():
+    bucket, store = (
+        MemoryBucket(),
+        FakeStore([a_line(one, body="x" * (3 << 20)) for one in range(1, 6)]),
+    )
+    archive_all(bucket, store)
     assert len(bring_back(bucket, store).restored) == 5
     assert [len(ids) for _who, _origin, ids in store.audit] == [2, 2, 1]
 
 
-def test_many_letters_come_back_in_portions(store):
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore(lines(450)))
+def test_many_letters_come_back_in_portions():
+    bucket, store = MemoryBucket(), FakeStore(lines(450))
+    archive_all(bucket, store)
     assert len(bring_back(bucket, store).restored) == 450
     assert [len(ids) for _who, _origin, ids in store.audit] == [200, 200, 50]
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6, 7])
 def test_a_restore_killed_at_any_step_is_ended_by_the_next_one(bucket, store, step, after):
     with pytest.raises(KilledError):
         bring_back(*watched(bucket, store, step, after=after)[:2])

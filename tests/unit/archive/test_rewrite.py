@@ -4,228 +4,150 @@ from __future__ import annotations
 
 import pytest
 from support.stores.archives import (
-    CHAIN,
     LEASE,
     NOW,
     FakeStore,
     KilledError,
     MemoryBucket,
+    a_line,
     archive_all,
+    archived_ids,
     archiver,
     each_kill,
     ids_of,
     kills,
     lines,
+    search,
+    segment_id,
+    verified,
     watched,
 )
 
-from celery_dlq.archive.chain import read_chains, verify
-from celery_dlq.archive.files import (
-    Problem,
-    encode_manifest,
-    make_manifest,
-    manifest_key,
-    segment_key,
-)
-from celery_dlq.archive.reading import Search, Wanted, restore
-from celery_dlq.archive.rewrite import forget, holders
-from celery_dlq.archive.segment import read_lines, write_segment
-from celery_dlq.errors import ArchiveFileMissing
+from celery_dlq.archive.archiving import adopt, unknown_files
+from celery_dlq.archive.reading import Problem, holders, restore
+from celery_dlq.archive.segment import pack, segment_key, unpack
 
-FIRST, SECOND, THIRD, FOURTH = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3, 4))
+FIRST, SECOND, THIRD = map(segment_id, (1, 2, 3))
 
 
-def forget_ids(bucket, store, *ids):
-    return forget(bucket, archiver(bucket, store), Wanted(ids=frozenset(ids)), chain=CHAIN)
-
-
-def held(bucket):
-    search = Search(bucket, read_chains(bucket), Wanted())
-    ids = sorted(found.task_id for found in search)
-    assert search.findings == []
-    return ids
+def forget(bucket, store, *ids):
+    """Remove these letters from all segments, as an erasure does."""
+    made = archiver(bucket, store)
+    made.clean()
+    found = search(bucket, store, ids=ids)
+    segments = dict.fromkeys(one.segment for one in found.copies())
+    return [made.rewrite(one, found.wanted.matches) for one in segments]
 
 
 def traces(bucket, task_id):
-    """The segments whose file holds a letter, whether a manifest names the file or not."""
+    """The files that hold a letter, whether a row names them or not."""
     return [
-        key
-        for key in bucket.list("segments")
-        if task_id in ids_of(read_lines(bucket.files[key], key))
+        key for key in bucket.list("segments") if task_id in ids_of(unpack(bucket.files[key], key))
     ]
 
 
 def test_a_letter_is_removed_and_the_others_stay(bucket, store):
-    (rewritten,) = forget_ids(bucket, store, "id-000003")
-    assert rewritten.removed == ("id-000003",)
-    assert (rewritten.before, rewritten.after.segment) == (SECOND, FOURTH)
-    assert rewritten.after.replaces == SECOND
-    assert held(bucket) == [one for one in ids_of(lines(6)) if one != "id-000003"]
+    (after,) = forget(bucket, store, "id-000003")
+    assert (after.id, after.letters) == (segment_id(2, 4), 1)
+    assert archived_ids(bucket, store) == [one for one in ids_of(lines(6)) if one != "id-000003"]
     assert traces(bucket, "id-000003") == []
+    assert verified(bucket, store).findings == ()
+    assert store.states() == ["own"] * 3
 
 
-def test_the_chain_holds_and_the_old_manifest_stays(bucket, store):
-    forget_ids(bucket, store, "id-000003")
-    assert verify(bucket, store.committed()).findings == ()
-    assert manifest_key(SECOND) in bucket.files
-    assert segment_key(SECOND) not in bucket.files
-    assert store.states() == ["closed"] * 4
-
-
-def test_a_segment_of_which_nothing_is_left_is_empty(bucket, store):
-    forget_ids(bucket, store, "id-000003", "id-000004")
-    assert held(bucket) == ["id-000001", "id-000002", "id-000005", "id-000006"]
-    assert verify(bucket, store.committed()).findings == ()
+def test_a_segment_of_which_nothing_is_left_is_gone(bucket, store):
+    assert forget(bucket, store, "id-000003", "id-000004") == [None]
+    assert archived_ids(bucket, store) == ["id-000001", "id-000002", "id-000005", "id-000006"]
+    assert [one.id for one in store.segments()] == [FIRST, THIRD]
 
 
 def test_letters_of_several_segments_are_removed(bucket, store):
-    result = forget_ids(bucket, store, "id-000001", "id-000006")
-    assert [one.before for one in result] == [FIRST, THIRD]
-    assert held(bucket) == ids_of(lines(4, start=2))
+    assert len(forget(bucket, store, "id-000001", "id-000006")) == 2
+    assert archived_ids(bucket, store) == ids_of(lines(4, start=2))
 
 
 def test_a_segment_can_be_rewritten_again(bucket, store):
-    forget_ids(bucket, store, "id-000003")
-    forget_ids(bucket, store, "id-000004")
-    assert held(bucket) == ["id-000001", "id-000002", "id-000005", "id-000006"]
-    assert verify(bucket, store.committed()).findings == ()
-    assert read_chains(bucket).segment(SECOND).number == 5
+    forget(bucket, store, "id-000001")
+    forget(bucket, store, "id-000002")
+    assert archived_ids(bucket, store) == ids_of(lines(4, start=3))
 
 
-def test_letters_are_removed_by_a_predicate(bucket, store):
-    wanted = Wanted(where=lambda line: line["letter"]["task_id"] == "id-000005")
-    forget(bucket, archiver(bucket, store), wanted, chain=CHAIN)
-    assert traces(bucket, "id-000005") == []
+def test_a_replacement_keeps_the_place_of_its_segment():
+    bucket, store = MemoryBucket(), FakeStore([a_line(1, body="first"), a_line(2)])
+    archive_all(bucket, store)
+    store.letters["id-000001"] = a_line(1, failed_at=NOW, body="last")
+    archive_all(bucket, store)
+    forget(bucket, store, "id-000002")
+    (found,) = search(bucket, store, ids=["id-000001"])
+    assert found.line["content"]["body"] == "last"
 
 
-def test_without_such_a_letter_nothing_changes(bucket, store):
-    before = dict(bucket.files)
-    assert forget_ids(bucket, store, "nowhere") == ()
-    assert bucket.files == before
+def test_all_copies_of_a_letter_are_removed(bucket, store):
+    store.letters["id-000003"] = a_line(3, failed_at=NOW)
+    archive_all(bucket, store)
+    assert len(forget(bucket, store, "id-000003")) == 2
+    assert traces(bucket, "id-000003") == []
 
 
-def test_the_segments_of_other_stores_are_left_alone(bucket, store):
-    archive_all(bucket, FakeStore(lines(1, start=3), chain="ffffffff"))
-    other = segment_key("ffffffff-00000001-00000001")
-    forget_ids(bucket, store, "id-000003")
-    assert traces(bucket, "id-000003") == [other]
+def test_the_segment_of_another_store_stays_one(bucket, store):
+    other = FakeStore()
+    adopt(bucket, other)
+    forget(bucket, other, "id-000003")
+    assert other.states() == ["adopted"] * 3
 
 
 def test_a_letter_that_was_restored_meanwhile_stays_in_the_store(bucket, store):
-    search = Search(bucket, read_chains(bucket), Wanted(segment=SECOND))
-    restore(search, store, who="ada", reopen=False, now=NOW)
-    forget_ids(bucket, store, "id-000003")
+    restore(
+        search(bucket, store, ids=["id-000003", "id-000004"]),
+        store,
+        who="ada",
+        reopen=False,
+        now=NOW,
+    )
+    forget(bucket, store, "id-000003")
     assert sorted(store.letters) == ["id-000003", "id-000004"]
 
 
 def test_copies_that_a_killed_process_has_left_are_removed(bucket, store):
-    stray = store.begin(LEASE, now=NOW)
-    bucket.put(segment_key(stray.id), write_segment(lines(1, start=3))[0])
-    store.abandon(stray.id, LEASE)
-    forget_ids(bucket, store, "id-000003")
+    packed = pack(lines(1, start=3))
+    bucket.put(segment_key(store.begin(packed.facts, LEASE).id), packed.data)
+    forget(bucket, store, "id-000003")
     assert traces(bucket, "id-000003") == []
-
-
-def test_parts_of_files_that_a_killed_process_has_left_are_removed(bucket, store):
-    part, other = segment_key(FIRST) + ".0a1b2c3d.part", "segments/notes.txt"
-    for key in (part, other):
-        bucket.put(key, b"half")
-    forget_ids(bucket, store, "id-000003")
-    assert part not in bucket.files
-    assert other in bucket.files
 
 
 def test_a_damaged_segment_is_not_rewritten_and_the_others_are(bucket, store):
     bucket.files[segment_key(SECOND)] = damaged = bucket.files[segment_key(SECOND)][:-1]
-    (rewritten,) = forget_ids(bucket, store, "id-000003", "id-000006")
-    assert rewritten.before == THIRD
+    assert len(forget(bucket, store, "id-000003", "id-000006")) == 1
     assert bucket.files[segment_key(SECOND)] == damaged
 
 
-def test_the_segment_that_another_process_has_begun_meanwhile_stays(bucket, store):
-    late = archiver(bucket, store)
-    begun = []
-
-    def begin_another():
-        begun.append(store.begin(LEASE, now=NOW))
-        bucket.put(segment_key(begun[0].id), write_segment(lines(1, start=9))[0])
-        return []
-
-    late.finish = begin_another
-    forget(bucket, late, Wanted(ids=frozenset({"nowhere"})), chain=CHAIN)
-    assert segment_key(begun[0].id) in bucket.files
-
-
-def test_the_segment_of_a_manifest_that_cannot_be_read_stays(bucket, store):
-    bucket.files[manifest_key(FIRST)] = b"{}"
-    forget_ids(bucket, store, "id-000003")
-    assert segment_key(FIRST) in bucket.files
-
-
-def test_a_committed_segment_that_has_lost_its_manifest_stays(bucket, store):
-    del bucket.files[manifest_key(THIRD)]
-    archive_all(bucket, FakeStore(lines(1, start=9), chain="ffffffff"))
-    with pytest.raises(ArchiveFileMissing):  # a new segment would follow the lost one
-        forget_ids(bucket, store, "id-000003")
-    assert segment_key(THIRD) in bucket.files
-
-
-def test_each_segment_is_told_before_and_after_it_is_replaced(bucket, store):
-    told = []
-    wanted = Wanted(ids=frozenset({"id-000001", "id-000006"}))
-    forget(
-        bucket, archiver(bucket, store), wanted, chain=CHAIN,
-        before=lambda removed: told.append((ids_of(removed), held(bucket))),
-        after=lambda rewritten: told.append((rewritten.removed, held(bucket))),
-    )  # fmt: skip
-    one, every = ids_of(lines(5, start=2)), ids_of(lines(6))
-    assert told == [
-        (["id-000001"], every), (("id-000001",), one),
-        (["id-000006"], one), (("id-000006",), ids_of(lines(4, start=2))),
-    ]  # fmt: skip
-
-
-def holding_ids(bucket, store, *ids):
-    return holders(bucket, Wanted(ids=frozenset(ids)), chain=CHAIN, committed=store.committed())
+def holding(bucket, store, *ids):
+    return holders(search(bucket, store, ids=ids), unknown_files(bucket, store))
 
 
 def test_the_segments_that_hold_a_letter_are_named(bucket, store):
-    archive_all(bucket, FakeStore(lines(1, start=3), chain="ffffffff"))
     before = dict(bucket.files)
-    found = holding_ids(bucket, store, "id-000003", "id-000004")
-    assert found.own == {SECOND: ("id-000003", "id-000004")}
-    assert found.others == {"ffffffff-00000001-00000001": 1}
+    found = holding(bucket, store, "id-000003", "id-000004", "id-000001")
+    assert found.ids == {FIRST: ("id-000001",), SECOND: ("id-000003", "id-000004")}
     assert found.unread == ()
     assert bucket.files == before
 
 
-def test_files_that_cannot_be_read_are_named(bucket, store):
-    bucket.files[manifest_key(FIRST)] = b"{}"
+def test_files_that_cannot_be_read_and_those_without_a_row_are_named(bucket, store):
     bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
-    del bucket.files[manifest_key(THIRD)]
-    found = holding_ids(bucket, store, "id-000003")
-    assert found.own == {}
+    bucket.delete(segment_key(THIRD))
+    bucket.put("segments/notes.txt", b"")
+    found = holding(bucket, store, "id-000003")
+    assert found.ids == {}
     assert [(one.key, one.problem) for one in found.unread] == [
-        (manifest_key(FIRST), Problem.DAMAGED),
-        (manifest_key(THIRD), Problem.MISSING),
+        (segment_key(THIRD), Problem.MISSING),
         (segment_key(SECOND), Problem.DAMAGED),
+        ("segments/notes.txt", Problem.UNKNOWN),
     ]
 
 
-def test_a_segment_stays_while_the_one_that_replaces_it_is_missing(bucket, store):
-    late = store.begin(LEASE, now=NOW)
-    store.abandon(late.id, LEASE)
-    store.drop(late.id, LEASE)
-    facts = write_segment(lines(1, start=4))[1]
-    manifest = make_manifest(late, facts, now=NOW, replaces=SECOND)
-    bucket.put(manifest_key(late.id), encode_manifest(manifest))
-    with pytest.raises(ArchiveFileMissing):
-        forget_ids(bucket, store, "id-000001")
-    assert segment_key(SECOND) in bucket.files
-
-
 def act(bucket, store):
-    forget_ids(bucket, store, "id-000003", "id-000006")
+    forget(bucket, store, "id-000003", "id-000006")
 
 
 def archived():
@@ -244,8 +166,8 @@ def test_a_removal_killed_at_any_step_loses_no_other_letter(steps):
         with pytest.raises(KilledError):
             act(*watched(bucket, store, step, after=after)[:2])
         kept = {"id-000001", "id-000002", "id-000004", "id-000005"}
-        assert kept <= set(held(bucket))
-        assert verify(bucket, store.committed()).is_whole
+        assert kept <= set(archived_ids(bucket, store))
+        assert verified(bucket, store).findings == ()
 
 
 @pytest.mark.parametrize("steps", KILLS)
@@ -255,7 +177,7 @@ def test_the_removal_after_a_kill_ends_the_work(steps):
         with pytest.raises(KilledError):
             act(*watched(bucket, store, step, after=after)[:2])
         act(bucket, store)
-        assert held(bucket) == ["id-000001", "id-000002", "id-000004", "id-000005"]
+        assert archived_ids(bucket, store) == ["id-000001", "id-000002", "id-000004", "id-000005"]
         assert traces(bucket, "id-000003") == traces(bucket, "id-000006") == []
-        assert verify(bucket, store.committed()).findings == ()
+        assert verified(bucket, store).findings == ()
         assert store.letters == {}

@@ -22,7 +22,7 @@ from celery_dlq.worker.task import DLQTask
 
 #: Commands that do not ask the store, with their exit statuses; ``doctor`` ends with 1 if it finds an error.
 WITHOUT_STORE = {
-    "archive export": 0, "archive list": 0, "archive show": 1, "db sql": 0, "doctor": 1, "drill": 1,
+    "db sql": 0, "doctor": 1, "drill": 1,
     "explain": 0,
     "help": 0,
 }  # fmt: skip

@@ -225,6 +225,7 @@ def test_files_of_the_archive(app, tmp_path, shows):
         headers=json.dumps({"X-Auth-Token": SECRET}), body=base64.b64encode(SECRET.encode()).decode(),
     )  # fmt: skip
     archive_all(open_bucket(f"file://{place}"), FakeStore([line]))
+    DeadLetterQueue.of(app).archive.adopt()
     context = CLIContext(app=app, no_color=True, workdir=None, quiet=False)
     found = {}
     for form in ("table", "json", "jsonl", "csv"):

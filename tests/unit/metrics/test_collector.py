@@ -85,9 +85,7 @@ KEEPING = Keeping(
             ),
         ),
     ),
-    archive=ArchiveTotals(
-        chain="0a1b2c3d", segments=2, letters=70, size=900, closed_at=T0 + timedelta(seconds=7)
-    ),
+    archive=ArchiveTotals(segments=2, letters=70, size=900, last_at=T0 + timedelta(seconds=7)),
     check=CheckReport(
         checked_at=T0 + timedelta(seconds=9),
         segments=1,
@@ -101,7 +99,7 @@ KEEPING = Keeping(
 #: Before the first round, without an archive.
 NOTHING_KEPT = Keeping(
     round=None,
-    archive=ArchiveTotals(chain="", segments=0, letters=0, size=0, closed_at=None),
+    archive=ArchiveTotals(segments=0, letters=0, size=0, last_at=None),
     check=None,
 )
 

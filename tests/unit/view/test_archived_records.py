@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all
+from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all, search
 
-from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.redact import Redactor
 from celery_dlq.view.records import archived_record, segment_record
 
@@ -14,9 +12,9 @@ SECRET = "hunter2"
 
 
 def shown(line):
-    bucket = MemoryBucket()
-    archive_all(bucket, FakeStore([line]))
-    (found,) = Search(bucket, read_chains(bucket), Wanted())
+    bucket, store = MemoryBucket(), FakeStore([line])
+    archive_all(bucket, store)
+    (found,) = search(bucket, store)
     return archived_record(found, Redactor())
 
 
@@ -59,9 +57,8 @@ def test_arguments_are_shown_as_values():
     assert shown(a_line(1, args="[1, 2]"))["content"]["args"] == [1, 2]
 
 
-def test_a_segment_is_described_by_its_manifest():
-    bucket = MemoryBucket()
-    (done,) = archive_all(bucket, FakeStore([a_line(1)]))
-    record = segment_record(done.manifest)
-    assert record["letters"] == 1
+def test_a_segment_is_described_by_its_row():
+    (segment,) = archive_all(MemoryBucket(), FakeStore([a_line(1)]))
+    record = segment_record(segment)
+    assert (record["segment"], record["state"], record["letters"]) == (segment.id, "own", 1)
     assert record["first_failed_at"] == a_line(1)["letter"]["last_failed_at"]

@@ -73,13 +73,14 @@ def test_an_archive_whose_place_was_emptied_is_an_error(place, queue, store, fou
     lease = store.leases.take("retention", holder="me", seconds=600)
     assert queue.archive.move(Filter(states=CLOSED_STATES), lease, who="ann") == 1
     assert found("archive")[0][0] == "ok"
-    (segment,) = store.archiving.committed()
+    segment = store.archiving.newest()
     shutil.rmtree(place)
     place.mkdir()
     [(level, text)] = found("archive")
     assert level == "error"
     assert (
-        f"does not have manifests/{segment}.json, which was archived last. Mount its disk" in text
+        f"does not have segments/{segment}.jsonl.zst, which was archived last. Mount its disk"
+        in text
     )
 
 

@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 from pyarrow import parquet
-from support.stores.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
+from support.stores.archives import FakeStore, a_line, archive_all, ids_of, lines, segment_id
 
 from celery_dlq.archive.bucket import Bucket, open_bucket
-from celery_dlq.archive.files import manifest_key, segment_key
+from celery_dlq.archive.segment import segment_key
 
-FIRST, SECOND = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2))
+FIRST, SECOND = map(segment_id, (1, 2))
 
 HOSTILE = "=\"%' \n<b>\x1b[31m\U0001f407 ;--"
 
@@ -25,9 +25,20 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def archived(app, place):
+def archive(app, store, place):
+    """Archives letters of the store."""
+
+    def archive(some, **options):
+        app.conf.dlq_archive_url = f"file://{place}"
+        store.archiving = FakeStore(some)
+        archive_all(open_bucket(f"file://{place}"), store.archiving, **options)
+
+    return archive
+
+
+@pytest.fixture
+def archived(archive):
     """An archive with two segments. The second has a letter with secrets."""
-    app.conf.dlq_archive_url = f"file://{place}"
     secret = a_line(
         4,
         task="shop.ship",
@@ -35,27 +46,24 @@ def archived(app, place):
         headers='{"authorization":"Bearer hunter2"}',
         traceback="Traceback\nValueError: postgresql://u:hunter2@h/d",
     )
-    archive_all(open_bucket(f"file://{place}"), FakeStore([*lines(3), secret]), together=2)
+    archive([*lines(3), secret], together=2)
 
 
 @pytest.fixture
-def canvas(app, place):
+def canvas(archive):
     """An archive with three letters. The third one is of a canvas whose first task, the first one, names no
     root."""
-    app.conf.dlq_archive_url = f"file://{place}"
     third = {
         "release": "2.0", "tags": '["a\\"b"]', "verdict": "terminal", "rule": "http.status",
         "root_id": "id-000001",
     }  # fmt: skip
-    some = [a_line(1, fields={"root_id": None}), a_line(2), a_line(3, fields=third)]
-    archive_all(open_bucket(f"file://{place}"), FakeStore(some))
+    archive([a_line(1, fields={"root_id": None}), a_line(2), a_line(3, fields=third)])
 
 
 @pytest.fixture
-def valued(app, place):
+def valued(archive):
     """An archive with letters about the order 4711: by its name, by its position in ``shop.charge``, in the
     same position of another task, and in the message; and letters with other values."""
-    app.conf.dlq_archive_url = f"file://{place}"
     many = json.dumps({f"key{number}": number for number in range(5_000, 10_000)})
     some = [
         a_line(1, kwargs='{"order_id":4711,"by":"ann"}'),
@@ -65,13 +73,12 @@ def valued(app, place):
         a_line(5, args=json.dumps([{"lines": [{"sku": "x-1"}, {"sku": HOSTILE}]}])),
         a_line(6, fields={"message": "no order 4711\nfor ann"}),
     ]
-    archive_all(open_bucket(f"file://{place}"), FakeStore(some))
+    archive(some)
 
 
 @pytest.fixture
 def restored(archived, store):
     """The store's role that restores letters."""
-    store.archiving = FakeStore()
     return store.archiving
 
 
@@ -93,7 +100,9 @@ def test_without_a_place_the_setting_is_named(run, command):
     assert "dlq_archive_url is not set" in result.stderr
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, ("restore", "--all", "--yes")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("adopt",), ("show", "x"), ("verify",), ("restore", "--all", "--yes")]
+)
 def test_a_place_that_does_not_exist_is_named(run, restored, place, command):
     shutil.rmtree(place)
     result = run("archive", *command)
@@ -104,8 +113,8 @@ def test_a_place_that_does_not_exist_is_named(run, restored, place, command):
 # -- ls --------------------------------------------------------------------------------------------
 
 
-def test_an_empty_archive_is_said_to_be_empty(run, app, place):
-    app.conf.dlq_archive_url = f"file://{place}"
+def test_an_empty_archive_is_said_to_be_empty(run, archive, place):
+    archive([])
     assert run("archive", "list").stdout == f"The archive file://{place} has no segments.\n"
 
 
@@ -118,15 +127,13 @@ def test_segments_are_listed(run, archived):
 def test_a_segment_is_described_in_json(read, archived):
     first, second = read("archive", "list")
     assert (first["segment"], first["letters"]) == (FIRST, 2)
-    assert second["tasks"] == {"shop.charge": 1, "shop.ship": 1}
+    assert (second["segment"], second["state"]) == (SECOND, "own")
 
 
-def test_a_manifest_that_cannot_be_read_is_named(run, archived, place):
-    flip(place / manifest_key(FIRST))
-    result = run("archive", "list", "--format", "json")
-    assert result.exit_code == 4
-    assert FIRST in result.stderr
-    assert [row["segment"] for row in json.loads(result.stdout)] == [SECOND]
+def test_the_files_of_another_store_are_adopted(run, archived, store):
+    store.archiving = FakeStore()
+    assert run("archive", "adopt").stdout == "Adopted 2 segments.\n"
+    assert "shop.charge" in run("archive", "show", "id-000002").stdout
 
 
 # -- show ------------------------------------------------------------------------------------------
@@ -154,10 +161,10 @@ def test_an_unknown_letter_is_named(run, archived):
 
 
 def test_a_letter_that_is_not_found_may_be_in_a_segment_that_cannot_be_read(run, archived, place):
-    flip(place / manifest_key(FIRST))
+    flip(place / segment_key(FIRST))
     result = run("archive", "show", "id-000001")
     assert result.exit_code == 1
-    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
+    assert f"{segment_key(FIRST)} is not the file that was written" in result.stderr
     assert "The archive has no letter id-000001, as far as it can be read" in result.stderr
 
 
@@ -170,29 +177,26 @@ def test_a_whole_archive_is_said_to_be_whole(run, archived):
     assert "4 letters in 2 segments" in result.stdout
 
 
-@pytest.mark.parametrize("key", [segment_key, manifest_key])
-def test_a_flipped_bit_is_named(run, archived, place, key):
-    flip(place / key(SECOND))
+def test_a_flipped_bit_is_named(run, archived, place):
+    flip(place / segment_key(SECOND))
     result = run("archive", "verify")
     assert result.exit_code == 1
-    assert key(SECOND) in result.stdout
+    assert segment_key(SECOND) in result.stdout
     assert "damaged" in result.stdout
 
 
-def test_a_file_to_clean_up_is_partial_success(run, archived, place):
+def test_a_file_without_a_row_is_partial_success(run, archived, place):
     (place / "segments" / "notes.txt").touch()
     result = run("archive", "verify", "--format", "jsonl")
     assert result.exit_code == 4
-    assert json.loads(result.stdout)["problem"] == "unnamed"
+    assert json.loads(result.stdout)["problem"] == "unknown"
 
 
-def test_a_segment_of_this_store_that_is_missing_is_named(run, restored, place):
-    restored.manifests = {SECOND: "of no importance"}
-    (place / manifest_key(SECOND)).unlink()
+def test_a_segment_that_is_missing_is_named(run, archived, place):
     (place / segment_key(SECOND)).unlink()
     result = run("archive", "verify")
     assert result.exit_code == 1
-    assert f"missing  {manifest_key(SECOND)}" in result.stdout
+    assert f"missing  {segment_key(SECOND)}" in result.stdout
 
 
 # -- restore ---------------------------------------------------------------------------------------
@@ -205,7 +209,7 @@ def test_letters_are_restored_by_id(run, restored):
     assert restored.open == set()
 
 
-def test_a_restore_reads_each_manifest_once(run, restored, monkeypatch):
+def test_a_restore_reads_each_file_once(run, restored, monkeypatch):
     read, keys = Bucket.read, []
 
     def noted(bucket, key):
@@ -214,9 +218,7 @@ def test_a_restore_reads_each_manifest_once(run, restored, monkeypatch):
 
     monkeypatch.setattr(Bucket, "read", noted)
     run("archive", "restore", "--all", "--yes")
-    assert sorted(keys) == sorted(
-        key(one) for one in (FIRST, SECOND) for key in (manifest_key, segment_key)
-    )
+    assert sorted(keys) == [segment_key(one) for one in (FIRST, SECOND)]
 
 
 def test_letters_are_reopened_on_request(run, restored):
@@ -228,10 +230,10 @@ def test_letters_are_reopened_on_request(run, restored):
     ("options", "expected"),
     [
         (("--task", "ship"), ["id-000004"]),
-        (("--task", "shop.charge", "--segment", SECOND), ["id-000003"]),
-        (("--exception", "ConnectionError", "--segment", FIRST), ["id-000001", "id-000002"]),
+        (("--task", "shop.charge"), ids_of(lines(3))),
+        (("--exception", "ConnectionError"), ids_of(lines(4))),
         (("--queue", "mail"), []),
-        (("--group", "739b", "--segment", FIRST), ["id-000001", "id-000002"]),
+        (("--group", "739b"), ids_of(lines(4))),
         (("--until", "2000-01-01T00:00Z"), []),
         (("--all",), ids_of(lines(4))),
     ],
@@ -256,7 +258,6 @@ def test_letters_are_restored_by_filters(run, restored, options, expected):
     ],
 )
 def test_letters_are_restored_by_the_fields_of_their_failure(run, canvas, store, options, expected):
-    store.archiving = FakeStore()
     assert run("archive", "restore", *options, "--yes").exit_code == 0
     assert sorted(store.archiving.letters) == [f"id-{number:06}" for number in expected]
 
@@ -281,7 +282,6 @@ def test_letters_are_restored_by_the_fields_of_their_failure(run, canvas, store,
     ],
 )
 def test_letters_are_restored_by_values(run, valued, store, options, expected):
-    store.archiving = FakeStore()
     assert run("archive", "restore", *options, "--yes").exit_code == 0
     assert sorted(store.archiving.letters) == [f"id-{number:06}" for number in expected]
 
@@ -289,7 +289,6 @@ def test_letters_are_restored_by_values(run, valued, store, options, expected):
 def test_an_archived_letter_is_found_by_position_only_with_the_code_of_its_task(
     run, valued, app, store
 ):
-    store.archiving = FakeStore()
     del app.tasks["shop.charge"]
     run("archive", "restore", "--arg", "order_id=4711", "--yes")
     assert list(store.archiving.letters) == ["id-000001"]
@@ -314,7 +313,7 @@ def test_without_a_terminal_yes_is_needed(run, restored):
     assert restored.letters == {}
 
 
-@pytest.mark.parametrize("options", [(), ("--all", "id-000001"), ("--all", "--segment", FIRST)])
+@pytest.mark.parametrize("options", [(), ("--all", "id-000001"), ("--all", "--task", "ship")])
 def test_a_restore_needs_one_choice(run, restored, options):
     assert run("archive", "restore", *options, "--yes").exit_code == 2
     assert restored.letters == {}
@@ -343,29 +342,6 @@ def test_a_damaged_segment_is_partial_success(run, restored, place):
     assert result.exit_code == 4
     assert segment_key(FIRST) in result.stderr
     assert sorted(restored.letters) == ["id-000003", "id-000004"]
-
-
-def test_an_unknown_segment_is_named(run, restored):
-    result = run("archive", "restore", "--segment", "nothing", "--yes")
-    assert result.exit_code == 1
-    assert "no segment with this id" in result.stderr
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("restore", "--yes"), ("export", "--parquet", "new.parquet")],
-    ids=lambda one: one[0],
-)
-def test_a_segment_whose_manifest_is_damaged_is_said_to_be_damaged(
-    run, restored, place, command, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    flip(place / manifest_key(FIRST))
-    result = run("archive", *command, "--segment", FIRST)
-    assert result.exit_code == 1
-    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
-    assert "restore the file from a backup" in result.stderr
-    assert not (tmp_path / "new.parquet").exists()
 
 
 # -- export ----------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import json
 import pytest
 from support.factories import T0, attempt, envelope, letter, operation, parking
 from support.stores import redriving
-from support.stores.archives import FakeStore, archive_all, lines
+from support.stores.archives import FakeStore, archive_all, lines, segment_id
 
 from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.archive.segment import segment_key
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.states import State
 from celery_dlq.spool import encode
@@ -183,13 +184,14 @@ def test_an_archive_that_is_away_keeps_everything(run, place, letters):
     assert len(left(letters)) == 4
 
 
-def test_segments_of_other_stores_are_named(run, place, letters):
-    archive_all(open_bucket(f"file://{place}"), FakeStore(lines(1), chain="ffffffff"))
+def test_files_of_other_stores_are_named(run, place, letters):
+    archive_all(open_bucket(f"file://{place}"), FakeStore(lines(1)))
     result = forget(run, "--task-id", "id-000001")
     assert result.exit_code == 4
-    assert (
-        "Segment ffffffff-00000001-00000001 of another store holds 1 such letter" in result.stderr
-    )
+    assert f"The store has no row for {segment_key(segment_id(1))}." in result.stderr
+    assert run("archive", "adopt").exit_code == 0
+    assert forget(run, "--task-id", "id-000001").exit_code == 0
+    assert list((place / "segments").iterdir()) == []
 
 
 def test_a_retry_that_waits_is_named(run, letters):
@@ -231,11 +233,11 @@ def test_what_a_killed_run_has_left_is_ended(run, place, letters, queue):
     letters.closing.discard(Filter(), who="ann", why="", now=T0)
     run("archive", "run", "--all", "--yes")
     lease = letters.leases.take("retention", holder="one", seconds=60)
-    letters.archiving.begin(lease, now=T0)
+    letters.archiving.begin(letters.archiving.segments()[0], lease)
     letters.leases.give_up(lease)
     result = forget(run, "--task-id", "nowhere")
     assert (result.exit_code, result.stdout) == (4, "Erased nothing.\n")
-    assert letters.archiving.unfinished() == []
+    assert [one.counts for one in letters.archiving.segments()] == [True]
 
 
 def test_a_damaged_segment_does_not_keep_letters_of_the_store(run, place, letters):

@@ -12,6 +12,7 @@ from support.stores.archives import FakeStore, archive_all, lines
 
 from celery_dlq import Filter, Keep, Retention
 from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.view.text import byte_size
 
 DAY = timedelta(days=1)
 
@@ -46,13 +47,11 @@ def place(app, tmp_path):
 
 @pytest.fixture
 def archived(place, run, store):
-    """A whole archive that was checked. This store has made one segment of its own."""
+    """A whole archive that was checked."""
     archive_all(open_bucket(place), FakeStore(lines(3)))
-    assert run("archive", "verify").exit_code == 0
-    mine = store.leases.take("retention", holder="me", seconds=60)
-    made = store.archiving.begin(mine, now=store.now())
-    store.archiving.commit(made.id, mine, letters=3, size=2_500, manifest_sha256="f" * 64)
-    store.archiving.close(made.id, mine, deleted=3)
+    for command in ("adopt", "verify"):
+        assert run("archive", command).exit_code == 0
+    return store.archiving.totals()
 
 
 def test_before_the_first_round_nothing_is_said(run, read, store):
@@ -96,12 +95,12 @@ def test_a_letter_that_should_be_gone_is_overdue(run, closed, monkeypatch):
 
 def test_the_archive_is_shown_with_its_last_check(run, read, archived):
     found = read("stats")["archive"]
-    assert (found["segments"], found["letters"], found["bytes"]) == (1, 3, 2_500)
+    assert (found["segments"], found["letters"], found["bytes"]) == (1, 3, archived.size)
     assert found["last_segment_at"]
     assert found["verified_at"]
     assert found["damaged"] == 0
     out = run("stats").stdout
-    assert "3 letters, 2.5 kB in 1 segment" in out
+    assert f"3 letters, {byte_size(archived.size)} in 1 segment" in out
     assert "Last check" in out
     assert "never" not in out
     assert "Problems" not in out

@@ -12,7 +12,7 @@ from celery_dlq.model.group import Mark, Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
 from celery_dlq.recorder import Standing
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Facts, Filter
 from celery_dlq.store.database import clock
 from celery_dlq.view.groups import worklist
 
@@ -239,10 +239,8 @@ def test_before_the_first_round_there_is_no_such_section(ann):
 
 
 def test_the_archive_is_shown_with_its_last_check(ann, store):
-    held = store.leases.take("retention", holder="me", seconds=60)
-    made = store.archiving.begin(held, now=T0)
-    store.archiving.commit(made.id, held, letters=3, size=2_500, manifest_sha256="f" * 64)
-    store.archiving.close(made.id, held, deleted=3)
+    facts = Facts(letters=3, size=2_500, sha256="f" * 64, first_failed_at=T0, last_failed_at=T0)
+    store.archiving.adopt("20261121T120000000000-00000001", facts, T0)
     [(_, kept)] = ann.get(OVERVIEW).find("section", id="dlq-kept")
     assert "3 letters, 2.5 kB in 1 segment" in kept
     assert "never" in kept
