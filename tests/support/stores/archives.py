@@ -278,7 +278,7 @@ def archiver(bucket, store):
 def archive_all(bucket, store, *, together=None):
     """Archive all letters of ``store``, in segments of ``together`` letters; returns the segments."""
     keys = keys_of(store.letters.values())
-    size = together or len(keys)
+    size = together or len(keys) or 1
     for first in range(0, len(keys), size):
         list(archiver(bucket, store).archive(keys[first : first + size]))
     return store.segments()

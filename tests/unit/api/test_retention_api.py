@@ -48,7 +48,7 @@ def test_a_check_is_reported_and_audited(archiving, tmp_path):
     archive_all(open_bucket(archiving.settings.archive_url), FakeStore(lines(3)), together=2)
     archiving.archive.adopt()
     (tmp_path / "segments" / "notes.txt").touch()
-    (damaged,) = (tmp_path / "segments").glob("*-00000002-*")
+    (damaged,) = (tmp_path / "segments").glob("*-00000002.jsonl.zst")
     damaged.write_bytes(b"x")
     archiving.archive.verify(who="ada")
     check = archiving.store.reports.keeping().check

@@ -25,13 +25,19 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def archive(app, store, place):
+def url(app, place):
+    """Set before the store reads the settings."""
+    app.conf.dlq_archive_url = f"file://{place}"
+    return app.conf.dlq_archive_url
+
+
+@pytest.fixture
+def archive(url, store):
     """Archives letters of the store."""
 
     def archive(some, **options):
-        app.conf.dlq_archive_url = f"file://{place}"
         store.archiving = FakeStore(some)
-        archive_all(open_bucket(f"file://{place}"), store.archiving, **options)
+        archive_all(open_bucket(url), store.archiving, **options)
 
     return archive
 

@@ -14,7 +14,7 @@ from celery_dlq.archive.segment import segment_key
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.states import State
 from celery_dlq.spool import encode
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Facts, Filter
 
 JO = "jo@example.com"
 
@@ -233,7 +233,8 @@ def test_what_a_killed_run_has_left_is_ended(run, place, letters, queue):
     letters.closing.discard(Filter(), who="ann", why="", now=T0)
     run("archive", "run", "--all", "--yes")
     lease = letters.leases.take("retention", holder="one", seconds=60)
-    letters.archiving.begin(letters.archiving.segments()[0], lease)
+    facts = Facts(letters=1, size=1, sha256="", first_failed_at=T0, last_failed_at=T0)
+    letters.archiving.begin(facts, lease)
     letters.leases.give_up(lease)
     result = forget(run, "--task-id", "nowhere")
     assert (result.exit_code, result.stdout) == (4, "Erased nothing.\n")
