@@ -260,7 +260,7 @@ def test_letters_are_restored_by_filters(run, restored, options, expected):
         (("--verdict", "terminal"), [3]),
         (("--rule", "os."), [1, 2]),
         (("--rule", "http.status"), [3]),
-        (("--rule", "os.", "--release", "1.0"), [1]),
+        (("--rule", "os.", "--release", "1.0"), [1, 2]),
     ],
 )
 def test_letters_are_restored_by_the_fields_of_their_failure(run, canvas, store, options, expected):
