@@ -76,4 +76,6 @@ def _names() -> str:
 
 
 def _wrong(problem: str) -> SettingsError:
-    return SettingsError(f"dlq_store_url (or CELERY_DLQ_STORE_URL) {problem}. See {page('settings')}.")
+    return SettingsError(
+        f"dlq_store_url (or CELERY_DLQ_STORE_URL) {problem}. See {page('settings')}."
+    )
