@@ -103,7 +103,7 @@ def _redrive(broker: str, store_url: str) -> float:
         began = time.perf_counter()
         with redrive_tuning():  # as the command does
             # No worker runs here whose outcomes a guard could wait for.
-            done = dlq.redrive(
+            done = dlq.redrives.start(
                 Filter(queue=queue), who="bench", orders=Orders(guard=Guard(enabled=False))
             )
         rate = LETTERS / (time.perf_counter() - began)

@@ -54,6 +54,17 @@ def quick_json(table: dict[str, Any]) -> bytes | None:
         return None
 
 
+def read_json(text: bytes) -> Any:
+    """``text`` read as JSON. Numbers may be rounded: orjson reads whole numbers beyond 64 bits as fractions.
+
+    :raises ValueError: it is not JSON.
+    """
+    try:
+        return orjson.loads(text)
+    except ValueError:  # Python reads more: NaN, and halves of surrogates
+        return json.loads(text)
+
+
 def _are_quick(values: Iterable[Any]) -> bool:
     for value in values:
         kind = type(value)

@@ -23,8 +23,8 @@ from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
-from celery_dlq.redrive.contents import is_same
-from celery_dlq.redrive.payload import Parameters, accepted_by, parameters_of, read_payload
+from celery_dlq.redrive.letter.contents import is_same
+from celery_dlq.redrive.letter.payload import Parameters, accepted_by, parameters_of, read_payload
 from celery_dlq.settings.validation import is_number
 from celery_dlq.spool import decode, look
 from celery_dlq.store.archiving import Line, envelopes_of

@@ -21,14 +21,18 @@ import yaml
 
 import celery_dlq
 from celery_dlq import hooks, testing, tickets
+from celery_dlq.api.groups import Groups
+from celery_dlq.api.recorder import Recorder
 from celery_dlq.cli import dlq, exits
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES
+from celery_dlq.redrive.operation import Operations
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.store.database import tables
 from celery_dlq.worker.options import TaskOptions
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("api.txt")
+ROLES = {"redrives": Operations, "groups": Groups, "recorder": Recorder}
 
 
 def names() -> Iterator[str]:
@@ -57,12 +61,19 @@ def _of_module(module: ModuleType) -> Iterator[str]:
         elif not (inspect.isclass(item) and issubclass(item, (Exception, celery_dlq.DLQTask))):
             yield from _of_callable(item, place)
         if inspect.isclass(item):
-            for method in dir(item):
-                # Reading DLQTask.app would bind the class to an app, for the tests that follow.
-                made = inspect.getattr_static(item, method)
-                is_own = inspect.isfunction(made) and made.__module__.startswith("celery_dlq")
-                if is_own and not method.startswith("_"):
-                    yield from _of_callable(made, f"{place}.{method}")
+            yield from _of_methods(item, place)
+        if item is celery_dlq.DeadLetterQueue:
+            for role, made in ROLES.items():
+                yield from _of_methods(made, f"{place}.{role}")
+
+
+def _of_methods(item: type, place: str) -> Iterator[str]:
+    for method in dir(item):
+        # Reading DLQTask.app would bind the class to an app, for the tests that follow.
+        made = inspect.getattr_static(item, method)
+        is_own = inspect.isfunction(made) and made.__module__.startswith("celery_dlq")
+        if is_own and not method.startswith("_"):
+            yield from _of_callable(made, f"{place}.{method}")
 
 
 def _of_callable(item: Any, place: str) -> Iterator[str]:

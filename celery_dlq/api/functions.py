@@ -13,7 +13,7 @@ from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
-from celery_dlq.redrive.functions import RepairFunction, Upgrade, functions_of, numbers_of
+from celery_dlq.redrive.letter.functions import RepairFunction, Upgrade, functions_of, numbers_of
 from celery_dlq.settings.validation import Allowed
 from celery_dlq.store.base import Operation
 

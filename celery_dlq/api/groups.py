@@ -1,4 +1,4 @@
-"""The part of the Python API for groups."""
+"""Groups of letters in the Python API: ``dlq.groups``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,19 @@ _ALL = Filter()
 _MOVE_FOR_S = 2.0
 
 
-class GroupAPI(AppParts):
-    """The methods of a dead-letter queue for groups. A group is named by its whole fingerprint. The audit
-    records each act under ``who``.
+class Groups:
+    """The groups of a dead-letter queue. A group is named by its whole fingerprint. The audit records each
+    act under ``who``.
 
-    All of them raise :class:`~celery_dlq.errors.StoreError` if the store fails.
+    All methods raise :class:`~celery_dlq.errors.StoreError` if the store fails.
+
+    :param parts: has the store.
     """
 
-    def groups(
+    def __init__(self, parts: AppParts) -> None:
+        self._parts = parts
+
+    def find(
         self, wanted: Filter = _ALL, *, which: GroupFilter = NOT_IGNORED, limit: int = 50
     ) -> list[Group]:
         """Groups of letters, those with the most open letters first; without ignored ones, unless
@@ -47,19 +52,21 @@ class GroupAPI(AppParts):
 
         :raises FilterError: ``wanted`` filters by a field that groups do not have.
         """
-        return self.store.groups.find(wanted, now=self.store.now(), limit=limit, which=which)
+        store = self._parts.store
+        return store.groups.find(wanted, now=store.now(), limit=limit, which=which)
 
-    def group(self, fingerprint: str) -> Group:
+    def get(self, fingerprint: str) -> Group:
         """The group with this fingerprint.
 
         :raises UnknownGroup: no group has it.
         """
-        found = self.store.groups.get(fingerprint, now=self.store.now())
+        store = self._parts.store
+        found = store.groups.get(fingerprint, now=store.now())
         if found is None:
             raise UnknownGroup
         return found
 
-    def ignore_group(
+    def ignore(
         self,
         fingerprint: str,
         *,
@@ -77,9 +84,9 @@ class GroupAPI(AppParts):
         :raises UnknownGroup: no group has this fingerprint.
         :raises TriageError: ``rate`` or ``count`` is less than 1.
         """
-        return self._triage(fingerprint, Ignore(until=until, rate=rate, count=count), who)
+        return self.decide(fingerprint, Ignore(until=until, rate=rate, count=count), who=who)
 
-    def resolve_group(self, fingerprint: str, *, who: str, release: str = "") -> Group:
+    def resolve(self, fingerprint: str, *, who: str, release: str = "") -> Group:
         """Mark the cause of a group as fixed. Its letters do not change; the next failure opens the
         group again and marks it as regressed.
 
@@ -87,29 +94,29 @@ class GroupAPI(AppParts):
             failed before is not a regression.
         :raises UnknownGroup: no group has this fingerprint.
         """
-        return self._triage(fingerprint, Resolve(release=release), who)
+        return self.decide(fingerprint, Resolve(release=release), who=who)
 
-    def reopen_group(self, fingerprint: str, *, who: str) -> Group:
+    def reopen(self, fingerprint: str, *, who: str) -> Group:
         """Reopen an ignored or resolved group, or clear its regressed mark.
 
         :raises UnknownGroup: no group has this fingerprint.
         """
-        return self._triage(fingerprint, Reopen(), who)
+        return self.decide(fingerprint, Reopen(), who=who)
 
-    def note_group(self, fingerprint: str, note: str, *, who: str) -> Group:
+    def note(self, fingerprint: str, note: str, *, who: str) -> Group:
         """Set the note of a group, which replaces the previous one.
 
         :raises UnknownGroup: no group has this fingerprint.
         :raises TriageError: the note is too long.
         """
-        return self._triage(fingerprint, Annotate(note=note), who)
+        return self.decide(fingerprint, Annotate(note=note), who=who)
 
-    def assign_group(self, fingerprint: str, owner: str, *, who: str) -> Group:
+    def assign(self, fingerprint: str, owner: str, *, who: str) -> Group:
         """Set the owner of a group; an empty one removes it.
 
         :raises UnknownGroup: no group has this fingerprint.
         """
-        return self._triage(fingerprint, Assign(owner=owner), who)
+        return self.decide(fingerprint, Assign(owner=owner), who=who)
 
     def regrouper(self) -> Regrouper:
         """The engine that gives stored letters the fingerprints of the recipe in ``dlq_fingerprint``.
@@ -118,9 +125,9 @@ class GroupAPI(AppParts):
         """
         from celery_dlq.regroup import Regrouper
 
-        return Regrouper(self.store, self.grouping)
+        return Regrouper(self._parts.store, self._parts.grouping)
 
-    def merge_group(self, fingerprint: str, *, into: str, who: str) -> Group:
+    def merge(self, fingerprint: str, *, into: str, who: str) -> Group:
         """Count the letters of a group, also the future ones, in another group, because they have the same
         cause. The decisions about it wait until it is split off again.
 
@@ -128,28 +135,29 @@ class GroupAPI(AppParts):
         :raises UnknownGroup: one of the groups does not exist.
         :raises TriageError: both are the same group.
         """
-        return self._triage(fingerprint, Merge(into=into), who)
+        return self.decide(fingerprint, Merge(into=into), who=who)
 
-    def split_group(self, fingerprint: str, *, who: str, member: str = "") -> Group:
+    def split(self, fingerprint: str, *, who: str, member: str = "") -> Group:
         """Undo merges into a group, or the folding of the groups of one place.
 
         :param member: the fingerprint of the group that was merged; all if it is empty.
         :raises UnknownGroup: no group has this fingerprint.
         :raises TriageError: no such group was merged into it.
         """
-        return self._triage(fingerprint, Split(member=member), who)
+        return self.decide(fingerprint, Split(member=member), who=who)
 
-    def move_letters(self, act: GroupAct) -> None:
-        """After a merge or a split, move the letters that are stored. It takes a few seconds at most; workers
-        move the others.
+    def decide(
+        self, fingerprint: str, act: GroupAct, *, who: str, now: datetime | None = None
+    ) -> Group:
+        """Carry out ``act``. After a merge or a split, stored letters are moved for a few seconds at most;
+        workers move the others.
 
-        :raises StoreError: the store failed.
+        :raises UnknownGroup: a group does not exist.
+        :raises TriageError: the act is not possible.
         """
+        store = self._parts.store
+        store.groups.triage(fingerprint, act, who=who, now=now or store.now())
         if isinstance(act, (Merge, Split)):
             until = time.monotonic() + _MOVE_FOR_S
             self.regrouper().run(should_stop=lambda: time.monotonic() >= until)
-
-    def _triage(self, fingerprint: str, act: GroupAct, who: str) -> Group:
-        self.store.groups.triage(fingerprint, act, who=who, now=self.store.now())
-        self.move_letters(act)
-        return self.group(fingerprint)
+        return self.get(fingerprint)

@@ -21,7 +21,7 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive.payload import parameters_of
+from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.database.client import Client
@@ -44,7 +44,7 @@ class AppParts:
     client: Client
     #: The captures of the consumers in this process. Read without a lock, because a forked process might
     #: inherit a taken one.
-    _captures: tuple[Capture, ...] = ()
+    captures: tuple[Capture, ...] = ()
     _has_reported = _has_imported = False
 
     @cached_property
@@ -218,18 +218,20 @@ class AppParts:
     @cached_property
     def spool(self) -> Spool:
         """The spool for letters that the store does not accept."""
-        return self._new_spool()
+        return self.new_spool()
 
-    def _new_spool(self) -> Spool:
+    def new_spool(self) -> Spool:
+        """The spool's directory for one more thread: only one thread at a time may use a spool."""
         return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
 
-    def drain_spool(self) -> Iterator[Drained]:
+    def drain_spool(self, spool: Spool | None = None) -> Iterator[Drained]:
         """Move spooled letters into the store; yields the result of each step. Files of living workers
         are left alone.
 
+        :param spool: one that no other thread uses; by default :attr:`spool`.
         :raises StoreError: the store failed; the remaining letters stay in the spool.
         """
-        yield from self.spool.drain(self._save)
+        yield from (spool or self.spool).drain(self._save)
 
     def store_records(self, records: Sequence[Record]) -> list[int]:
         """Store letters and outcomes, which may already be stored; returns the indexes of those that
@@ -244,7 +246,8 @@ class AppParts:
 
         write(self.store, records)
 
-    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
+    def spool_apart(self, what: DeadLetter | Outcome) -> None:
+        """Put a letter or an outcome into the spool at once."""
         # A new spool, because the writer may be in the middle of a line in its own.
-        with contextlib.closing(self._new_spool()) as spool:
+        with contextlib.closing(self.new_spool()) as spool:
             spool.keep([what])

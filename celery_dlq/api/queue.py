@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from celery_dlq.api.automations import AutomationAPI
-from celery_dlq.api.groups import GroupAPI
-from celery_dlq.api.monitoring import MonitoringAPI
+from celery_dlq.api.groups import Groups
+from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.recorder import FlightRecorder
 from celery_dlq.redact import Redactor
 from celery_dlq.spool import Record
 from celery_dlq.store.database.client import Client, Role
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
+class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app
@@ -63,6 +64,11 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
         return app.__dict__.get("dead_letter_queue") or cls(app)
 
     @cached_property
+    def groups(self) -> Groups:
+        """Finds groups of letters, and decides about them."""
+        return Groups(self)
+
+    @cached_property
     def store_health(self) -> StoreHealth:
         """The part of a worker that logs whether the store works."""
         from celery_dlq.worker.writing.store_calls import StoreHealth
@@ -74,8 +80,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
 
         return Writer(
             lambda: self.store if self.meter is None else self.meter.timed(self.store),
-            # Only one thread at a time may use a spool.
-            self._new_spool(),
+            self.new_spool(),
             # Longer than the database's own timeouts, because their errors say more.
             timeout=2 * self.settings.store_timeout,
             health=self.store_health,
@@ -98,6 +103,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
         )
         return process if self.meter is None else self.meter.timed(process)
 
+    def _new_flight_recorder(self) -> FlightRecorder:
+        return FlightRecorder(self.recorder_dir, worker=self.client.node)
+
     @cached_property
     def hold(self) -> Hold:
         """How long the broker may hold a retry."""
@@ -118,17 +126,17 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
             self,
             self._new_writer,
             self._new_saver_process,
-            self._spool_apart,
+            self.spool_apart,
             self._new_flight_recorder,
         )
         with self._counting:
-            self._captures = (*self._captures, capture)
+            self.captures = (*self.captures, capture)
         return capture
 
     @property
     def breakers(self) -> Sequence[Breaker]:
         """The breakers of all consumers in this process; in a pool process, those of its parent."""
-        return [capture.breaker for capture in self._captures]
+        return [capture.breaker for capture in self.captures]
 
     def worker_starts(self, worker: Any) -> None:
         """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""
@@ -142,7 +150,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, GroupAPI, MonitoringAPI):
         with self._counting:
             self._workers.discard(worker)
             ended = worker.consumer.dlq
-            self._captures = tuple(one for one in self._captures if one is not ended)
+            self.captures = tuple(one for one in self.captures if one is not ended)
             if self._workers:
                 return
         self.hooks.finish()

@@ -111,7 +111,9 @@ def _redrive(app: Any) -> None:
     begun = queue.store.operations.find(states=frozenset(OperationState) - ENDED)
     if not begun:
         orders = Orders(pacing=Pacing(rate=_RATE, batch=2), guard=Guard(enabled=False))
-        queue.redrive(Filter(task=TASKS[True], reason=Reason.TERMINAL), who=_WHO, orders=orders)
+        queue.redrives.start(
+            Filter(task=TASKS[True], reason=Reason.TERMINAL), who=_WHO, orders=orders
+        )
     while begun and not _is_resumed(queue, begun[0].id):
         time.sleep(1.0)
 
@@ -119,7 +121,7 @@ def _redrive(app: Any) -> None:
 def _is_resumed(queue: DeadLetterQueue, operation_id: str) -> bool:
     """Whether the operation was continued, which waits for the lease of the process that was killed."""
     try:
-        queue.resume(operation_id, who=_WHO)
+        queue.redrives.resume(operation_id, who=_WHO)
     except OperationError:
         return False
     return True

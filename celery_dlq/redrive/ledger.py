@@ -42,7 +42,7 @@ class NextStep:
     wait_s: float = 0.0
     #: The reason for the wait, for people.
     waits_for: str = ""
-    is_over: bool = False
+    is_end: bool = False
 
 
 @dataclass(kw_only=True)
@@ -124,7 +124,7 @@ class Ledger:
         :raises StoreError: the store failed.
         """
         if not self.may_continue():
-            return NextStep(is_over=True)
+            return NextStep(is_end=True)
         with self._counting:
             is_through = not self._in_hand and not self.counts.left
         if is_through:
@@ -148,8 +148,8 @@ class Ledger:
 
     @property
     def has_much(self) -> bool:
-        """Whether more letters are left than one claim takes, so that two claims may be made at once. Always
-        false with a rate, because a rate counts the letters that were claimed."""
+        """Whether two claims may run at the same time. Never with a rate, because a rate counts the letters
+        that were claimed."""
         return self.counts.unclaimed > self._batch and self.operation.orders.pacing.rate is None
 
     def may_continue(self) -> bool:
@@ -203,7 +203,7 @@ class Ledger:
         self.is_done = not self.counts.left
         if not self.is_done:
             self._look_at = self._clock.monotonic()  # the guard has to judge before more is sent
-        return NextStep(is_over=self.is_done or self.is_stopped)
+        return NextStep(is_end=self.is_done or self.is_stopped)
 
     def _claim(self, token: str, size: int, is_last: bool) -> NextStep:
         """Claim up to ``size`` letters.
@@ -223,7 +223,7 @@ class Ledger:
         if is_last and self._store.claims.are_left(self.operation):
             return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
         self.is_done = is_last
-        return NextStep(is_over=is_last)
+        return NextStep(is_end=is_last)
 
     def _taken(self, token: str, size: int) -> tuple[DeadLetter, ...]:
         now = self._clock.now()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError, RedriveError
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import Counts, Orders
+from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.checks import open_checks, why_no_task
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.repair import Repairs
+from celery_dlq.redrive.letter.checks import why_no_task
+from celery_dlq.redrive.letter.prepare import open_preparation
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
@@ -121,17 +121,6 @@ class Plan:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """The progress of a running redrive."""
-
-    #: Its id.
-    operation: str
-    counts: Counts
-    #: The reason why it waits, for people; empty while it sends.
-    waits_for: str = ""
-
-
 def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Trial) -> Plan:
     """Count the letters of ``wanted`` as a redrive would take them.
 
@@ -223,17 +212,15 @@ def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
 
 def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Iterator[Tried]:
     now, redactor = context.clock.now(), context.redactor
-    repairs = Repairs(context.app, orders.repair, redactor)
-    with open_checks(context.app, orders) as checks:
+    with open_preparation(context, orders) as preparation:
         for letter in _read(context.store, ids):
-            repaired = repairs.repaired(letter, now)
-            why_not = repaired.why_not or checks.why_not(repaired.letter, now)
+            made = preparation.prepare(letter, now)
             yield Tried(
                 task_id=letter.task_id,
                 task=letter.task,
-                change=repaired.change,
-                why_not=None if why_not is None else redactor.text(why_not),
-                doubt=redactor.text(checks.doubt),
+                change=made.change,
+                why_not=None if made.why_not is None else redactor.text(made.why_not),
+                doubt=redactor.text(made.doubt),
             )
 
 

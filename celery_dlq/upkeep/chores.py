@@ -160,7 +160,7 @@ class BackgroundRegrouping:
     def _work(self, should_stop: Callable[[], bool]) -> bool:
         """Whether nothing is left to do."""
         try:
-            is_done: bool = self._dlq.regrouper().run(should_stop=should_stop)
+            is_done: bool = self._dlq.groups.regrouper().run(should_stop=should_stop)
         except SettingsError as error:
             if not self._has_warned:
                 self._has_warned = True

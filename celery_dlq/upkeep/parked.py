@@ -21,9 +21,9 @@ from celery.utils.log import get_logger
 from celery_dlq.model.headers import CIRCUIT_HEADER, RELEASE_HEADER, circuit_of, has_header
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Circuit, Circuits, CircuitState
-from celery_dlq.redrive.amqp import CONFIRM_TIMEOUT_S
-from celery_dlq.redrive.message import Sent
-from celery_dlq.redrive.publisher import Publisher, open_publisher
+from celery_dlq.redrive.broker.amqp import CONFIRM_TIMEOUT_S
+from celery_dlq.redrive.broker.message import Sent
+from celery_dlq.redrive.broker.publisher import Publisher, open_publisher
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import BATCH_SIZE, Lease, Release
 

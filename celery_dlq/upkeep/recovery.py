@@ -308,13 +308,13 @@ class RecoveryThread(Periodic):
             return
         left = self._recover(only_new=not is_whole)
         if is_whole and not self.stopping.is_set():
-            self._reporter.report([*left, *self._dlq.uncovered()])
+            self._reporter.report([*left, *self._dlq.recorder.uncovered()])
 
     def _recover(self, *, only_new: bool) -> list[RecorderReport]:
         """Recover; returns reports about the messages that are left."""
         left: list[RecorderReport] = []
         try:
-            for done in self._dlq.recover(began_at=self._began_at, only_new=only_new):
+            for done in self._dlq.recorder.recover(began_at=self._began_at, only_new=only_new):
                 if self._dlq.meter is not None:
                     self._dlq.meter.recovered(letters=done.letters, ended=done.ended)
                 left += done.reports

@@ -25,12 +25,12 @@ from celery.utils.log import get_logger
 from celery_dlq.errors import FunctionHangs, RedriveError, RepairError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Repair
-from celery_dlq.redrive.context import app_and_broker_of
-from celery_dlq.redrive.payload import task_of
-from celery_dlq.redrive.publisher import Publisher, open_publisher
-from celery_dlq.redrive.queues import Look, Presence, open_presence
-from celery_dlq.redrive.repair import Repairs
-from celery_dlq.redrive.trace import Tracing
+from celery_dlq.redrive.broker.publisher import Publisher, open_publisher
+from celery_dlq.redrive.broker.queues import Look, Presence, open_presence
+from celery_dlq.redrive.broker.trace import Tracing
+from celery_dlq.redrive.letter.payload import task_of
+from celery_dlq.redrive.letter.repair import Repairs
+from celery_dlq.redrive.operation import app_and_broker_of
 from celery_dlq.store.base import BATCH_SIZE, Lease, Overdue
 from celery_dlq.store.tenure import TRY_S
 
@@ -185,7 +185,8 @@ class Resender:
     ) -> Iterator[DeadLetter]:
         """The messages to send, changed as the operation has changed them."""
         for original in letters:
-            letter, _change, why_not = repairs.repaired(original, now)
+            repaired = repairs.repaired(original, now)
+            letter, why_not = repaired.letter, repaired.why_not
             if why_not is not None:
                 logger.error(
                     "the vanished message of %s is not sent again: %s", letter.task_id, why_not

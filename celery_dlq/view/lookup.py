@@ -296,7 +296,7 @@ def _without_secret(redactor: Redactor, argument: Argument) -> Argument:
 def with_positions(app: Any, wanted: Filter) -> Filter:
     """``wanted``, whose arguments are also found where a task of ``app`` was called with them in their
     position."""
-    from celery_dlq.redrive.payload import parameters_of
+    from celery_dlq.redrive.letter.payload import parameters_of
 
     named = {name: parameters_of(app, name) or () for name in sorted(app.tasks)}
     return replace(

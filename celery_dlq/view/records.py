@@ -23,7 +23,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
 from celery_dlq.recorder import Left
 from celery_dlq.redact import REDACTED, Redactor
-from celery_dlq.redrive.payload import linked_to
+from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Segment, Stats
 from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body

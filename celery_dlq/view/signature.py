@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery_dlq.redact import REDACTED, Redactor, clip, safe_repr
-from celery_dlq.redrive.checks import Call, filled_by
+from celery_dlq.redrive.letter.checks import Call, filled_by
 from celery_dlq.view.text import first_line
 
 #: Parameters that are shown, and characters of a default value, of an annotation and of a docstring.

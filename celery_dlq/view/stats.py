@@ -187,7 +187,7 @@ def losses_of(queue: Any) -> Losses:
     :raises StoreError: the store failed.
     """
     lost = queue.store.recorder_reports.look(queue.store.now())
-    return Losses(lost=lost, here=queue.recorder_standing())
+    return Losses(lost=lost, here=queue.recorder.standing())
 
 
 def lost_facts(found: Losses) -> Sequence[Fact]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,18 +18,27 @@ from typing import Any
 import click
 
 import celery_dlq
+from celery_dlq.api.groups import Groups
+from celery_dlq.api.recorder import Recorder
 from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores, web
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES, Family
+from celery_dlq.redrive.operation import Operations
 from celery_dlq.settings import Settings
 from celery_dlq.worker.broker_limits import NOT_COVERED, NOT_RUN
 
 HERE = Path(__file__).parent
 
-#: Methods of the dead-letter queue that only the package's own parts of a worker call.
-_OF_WORKERS = frozenset({"new_capture", "worker_starts", "worker_ends"})
+#: The attributes of the dead-letter queue whose methods are API, too.
+ROLES: Mapping[str, type] = {"redrives": Operations, "groups": Groups, "recorder": Recorder}
+
+#: Methods that only the package's own parts of a worker call.
+_OF_WORKERS = frozenset({
+    "new_capture", "worker_starts", "worker_ends", "new_spool", "spool_apart", "make", "draft", "carry_on",
+    "left",
+})  # fmt: skip
 
 
 def settings_table() -> str:
@@ -89,7 +98,16 @@ def metrics_of(families: Iterable[Family]) -> str:
 
 def python_api() -> str:
     """Everything in ``celery_dlq.__all__``, with its public methods."""
-    return "\n\n".join(_documented(name, getattr(celery_dlq, name)) for name in celery_dlq.__all__)
+    parts = []
+    for name in celery_dlq.__all__:
+        parts.append(_documented(name, getattr(celery_dlq, name)))
+        if name == "DeadLetterQueue":
+            parts += (_role(role, item) for role, item in ROLES.items())
+    return "\n\n".join(parts)
+
+
+def _role(name: str, item: type) -> str:
+    return "\n\n".join((f"#### `dlq.{name}`", _first_words(item), "\n".join(_methods(item))))
 
 
 def _documented(name: str, item: Any) -> str:

@@ -75,5 +75,5 @@ def test_a_redrive_ships_what_has_its_shelf_by_then(
     letter = dlq.run(ship, {**ORDER, "sku": "lamp"})
     assert letter is not None
     monkeypatch.setitem(orders.SHELVES, "lamp", "B7")
-    dlq.queue.redrive(Filter(ids=(letter.task_id,)), who="test")
+    dlq.queue.redrives.start(Filter(ids=(letter.task_id,)), who="test")
     assert not dlq.letters()

@@ -87,7 +87,7 @@ def test_a_group_is_ignored_until_monday_where_the_reader_is(shop, open_page, fl
     page.get_by_text("Ignore…").click()
     page.get_by_role("button", name="until Monday").click()
     expect_status(page, "ignored")
-    until = shop.dlq.group(fingerprint).ignored_until
+    until = shop.dlq.groups.get(fingerprint).ignored_until
     assert until.isoformat().endswith(MIDNIGHT)
     assert until.weekday() == 6  # in UTC it is Sunday
     expect(page.locator("#dlq-ends")).to_contain_text("00:00:00 GMT+9")
@@ -109,13 +109,13 @@ def test_a_time_that_is_not_valid_stays_in_its_field(shop, open_page, flower, lo
     expect(until).to_be_focused()
     expect(page.get_by_label("More failures")).to_have_value("7")
     look_at(page, "group-ignore-invalid")
-    assert shop.dlq.group(fingerprint).ignored_until is None
+    assert shop.dlq.groups.get(fingerprint).ignored_until is None
 
     until.fill("")
     page.locator("input[name=at]").fill("2099-12-01T09:30")
     page.locator("#dlq-ignore").click()
     expect_status(page, "ignored")
-    ends = shop.dlq.group(fingerprint).ignored_until
+    ends = shop.dlq.groups.get(fingerprint).ignored_until
     assert ends.isoformat() == "2099-12-01T00:30:00+00:00"
 
 
@@ -192,4 +192,4 @@ def test_a_group_has_an_owner_and_a_note(shop, page):
     look_at(page, "group-owned")
     page.goto("/dead-letters/groups?owner=bob")
     reload_until(page, groups(page))
-    assert shop.dlq.group(fingerprint).owner == "bob"
+    assert shop.dlq.groups.get(fingerprint).owner == "bob"

@@ -53,10 +53,10 @@ def test_a_redrive_is_paused_and_resumed(shop, page, many):
     look_at(page, "overview")
 
     page.goto(address)
-    sent = shop.dlq.operation(operation).counts.out
+    sent = shop.dlq.redrives.get(operation).counts.out
     page.locator("#dlq-resume").click()
     expect(state).to_have_text("running")
-    wait_for("it to go on", lambda: shop.dlq.operation(operation).counts.out > sent)
+    wait_for("it to go on", lambda: shop.dlq.redrives.get(operation).counts.out > sent)
 
     page.locator("#dlq-cancel").click()
     expect(state).to_have_text("cancelled")
@@ -64,7 +64,7 @@ def test_a_redrive_is_paused_and_resumed(shop, page, many):
     expect(page.locator("#dlq-operations")).to_be_visible()
     reload_until(page, page.locator("#dlq-operations tbody tr", has_text="cancelled"))
     look_at(page, "operations")
-    left = shop.dlq.operation(operation).counts.left
+    left = shop.dlq.redrives.get(operation).counts.left
     assert left > 0
     wait_for("the others to be given back", lambda: shop.dlq.store.counts.letters(many) == left)
 

@@ -25,7 +25,7 @@ class Redriver(threading.Thread):
         while not self._halt.wait(PAUSE_S):
             # Without letters, or while the store is away, there is no operation.
             with contextlib.suppress(CeleryDLQError):
-                queue.redrive(Filter(task="redriven"), who="chaos", detach=True)
+                queue.redrives.start(Filter(task="redriven"), who="chaos", detach=True)
 
     def stop(self) -> None:
         """Send no more."""

@@ -24,7 +24,7 @@ from sqlalchemy import select
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import look
-from celery_dlq.redrive.sqs import depth_of
+from celery_dlq.redrive.broker.sqs import depth_of
 from celery_dlq.store.database import tables
 
 KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))
@@ -287,14 +287,14 @@ def _has_begun(path: Path, before: int) -> bool:
 def wait_for_all(project: Project) -> None:
     """Wait until no message waits at the broker or in a worker, and no body begins any more."""
 
-    def is_over() -> bool:
+    def is_end() -> bool:
         before = read_notes(project).runs
         if waiting(project):
             return False
         time.sleep(1)
         return before == read_notes(project).runs and not waiting(project)
 
-    wait_for("all tasks to begin", is_over, PATIENCE_S + TASKS / 10)
+    wait_for("all tasks to begin", is_end, PATIENCE_S + TASKS / 10)
 
 
 def waiting(project: Project) -> int:
@@ -318,7 +318,7 @@ def wait_for_recovery(project: Project, living: subprocess.Popen[bytes] | None =
     here, too, because workers do it once a minute."""
 
     def is_recovered() -> bool:
-        list(project.dlq.recover())
+        list(project.dlq.recorder.recover())
         owners = [left.owner for left in look(project.dlq.recorder_dir)]
         return all(owner and living and owner.pid == living.pid for owner in owners)
 

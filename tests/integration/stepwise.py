@@ -10,7 +10,7 @@ from project import Project
 from celery_dlq import Filter
 from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.model.states import State
-from celery_dlq.redrive.publisher import open_publisher
+from celery_dlq.redrive.broker.publisher import open_publisher
 from celery_dlq.store.base import Claim, Operation
 
 

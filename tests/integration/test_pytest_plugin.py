@@ -125,7 +125,7 @@ def test_a_redrive_has_ended_when_a_wait_ends(
     letter = dlq.run(app.tasks["shop.charge"], "1.50")
     assert letter is not None
     monkeypatch.setattr(app.tasks["shop.charge"], "run", float)
-    dlq.queue.redrive(Filter(ids=(letter.task_id,)), who="test")
+    dlq.queue.redrives.start(Filter(ids=(letter.task_id,)), who="test")
     assert dlq.letters() == []
 
 

@@ -11,9 +11,9 @@ from celery_dlq import AutoRedrive, Filter, Settings, State
 from celery_dlq.model.automation import Candidate
 from celery_dlq.model.letter import Outcome
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import Clock, RedriveContext
-from celery_dlq.redrive.lifecycle import Operations
-from celery_dlq.redrive.message import Sent
+from celery_dlq.redrive.operation import Operations
 from celery_dlq.upkeep.automation.engine import Engine
 
 CHARGES = Filter(task="shop.charge")

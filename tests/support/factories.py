@@ -11,6 +11,7 @@ from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Counts, Orders
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import Delivery
+from celery_dlq.redrive.letter.payload import OpenLetter, accepted_by
 from celery_dlq.store.base import Filter, Operation
 
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -92,6 +93,11 @@ def bomb(size: int, task_id: str = "0d3f", **changes: Any) -> DeadLetter:
     headers = {"id": task_id, "task": "shop.charge", "compression": "gzip", COMPRESSED_HEADER: True}
     sent = envelope(task_id, body=body, headers=headers)
     return letter(task_id, envelope=sent, **{"args": None, "kwargs": None, **changes})
+
+
+def opened(app: Any, made: DeadLetter) -> OpenLetter:
+    """A letter whose body ``app`` may decode."""
+    return OpenLetter(made, accepted_by(app))
 
 
 def delivery(task_id: str = "0d3f", *, minutes: float = 0, **changes: Any) -> Delivery:

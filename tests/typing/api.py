@@ -123,10 +123,10 @@ def redrive(queue: DeadLetterQueue) -> int:
         checking=Checking(max_redrives=None),
         repair=Repair(to_queue="slow"),
     )
-    if queue.plan(wanted, orders).sendable == 0:
+    if queue.redrives.plan(wanted, orders).sendable == 0:
         return 0
     try:
-        operation = queue.redrive(
+        operation = queue.redrives.start(
             wanted,
             who="deploy",
             orders=orders,
@@ -136,19 +136,19 @@ def redrive(queue: DeadLetterQueue) -> int:
         raise SystemExit(str(error)) from error
     assert_type(operation, Operation)
     if operation.state is OperationState.PAUSED:
-        operation = queue.resume(operation.id, who="deploy", detach=True)
-    assert_type(queue.operations(states={OperationState.RUNNING}), list[Operation])
+        operation = queue.redrives.resume(operation.id, who="deploy", detach=True)
+    assert_type(queue.redrives.find(states={OperationState.RUNNING}), list[Operation])
     return operation.counts.succeeded
 
 
 def triage(queue: DeadLetterQueue) -> None:
     regressed = GroupFilter(marks=frozenset({Mark.REGRESSED}))
-    assert_type(queue.groups(Filter(task="charge"), which=regressed, limit=5), list[Group])
-    group = queue.resolve_group("9c1e0000deadbeef", who="deploy", release="1.4.3")
+    assert_type(queue.groups.find(Filter(task="charge"), which=regressed, limit=5), list[Group])
+    group = queue.groups.resolve("9c1e0000deadbeef", who="deploy", release="1.4.3")
     assert_type(group.status, GroupStatus)
     assert_type(queue.store.letters.save([]).regressed_groups, tuple[Group, ...])
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
-    queue.ignore_group(group.fingerprint, who="ann", until=tomorrow, count=50)
+    queue.groups.ignore(group.fingerprint, who="ann", until=tomorrow, count=50)
 
 
 queue = DeadLetterQueue.of(app)
@@ -189,7 +189,7 @@ def mistakes() -> None:
     Rule(KeyError, Verdict.TERMINAL, status="503")  # type: ignore[arg-type]
     decide("KeyError")  # type: ignore[arg-type]
     Settings(max_attempts="3")  # type: ignore[arg-type]
-    DeadLetterQueue.of(app).redrive(Filter())  # type: ignore[call-arg]
+    DeadLetterQueue.of(app).redrives.start(Filter())  # type: ignore[call-arg]
     DeadLetterQueue.of(app).on_operation_aborted(count)  # type: ignore[type-var]
     decide(KeyError()).verdict = Verdict.TRANSIENT  # type: ignore[misc]
     DLQTask().dlq.redrive = 1  # type: ignore[misc]

@@ -92,7 +92,7 @@ def _rows(session: Session) -> list[dict[str, Any]]:
     with reading(f"The spool {spool}", "dlq_spool_dir"):
         rows = [*map(records.spool_file_record, look(spool))]
     with reading(f"The flight recorder's directory {recorder}", "dlq_recorder_dir"):
-        return [*rows, *map(records.recorded_record, session.queue.recorded())]
+        return [*rows, *map(records.recorded_record, session.queue.recorder.look())]
 
 
 def _nothing_in(session: Session) -> str:
@@ -111,7 +111,7 @@ def _recover(session: Session) -> Iterator[str]:
         act.reached(drained.stored)
     session.done(f"{counted(drained.stored, 'record')} drained from {spool} into the store.")
     act = _noted(session, "recover", session.queue.recorder_dir)
-    for made in session.queue.recover():
+    for made in session.queue.recorder.recover():
         total += made
         act.reached(total.letters)
     ended = f"; {counted(total.ended, 'message')} had ended after all" if total.ended else ""

@@ -17,7 +17,7 @@ from celery_dlq.model.automation import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.functions import functions_of
+from celery_dlq.redrive.letter.functions import functions_of
 from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
 from celery_dlq.view.automations import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
@@ -118,7 +118,7 @@ def check_hooks(session: Session) -> Findings:
 
 
 def check_fingerprints(session: Session) -> Findings:
-    recipe = session.queue.regrouper().recipe
+    recipe = session.queue.groups.regrouper().recipe
     yield ok(f"failures are grouped by {recipe}")
     for other, number in sorted(session.store.regroupings.waiting().items()):
         if other not in ("", recipe):

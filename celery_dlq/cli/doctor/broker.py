@@ -342,7 +342,7 @@ def check_recorder(session: Session) -> Findings:
 
 
 def _left(session: Session) -> Findings:
-    found = list(session.queue.recorded())
+    found = list(session.queue.recorder.look())
     gone = sum(one.messages for one in found if one.state is LeftState.GONE)
     if gone:
         yield warning(

@@ -24,7 +24,7 @@ from celery_dlq.cli.selection import LETTERS, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError
 from celery_dlq.model.states import State
-from celery_dlq.redrive.edit import read_text, text_to_edit
+from celery_dlq.redrive.letter.edit import read_text, text_to_edit
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.text import counted

@@ -284,6 +284,5 @@ groups.add_command(regroup)
 
 def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Group], str]) -> None:
     name = session.group(fingerprint).fingerprint
-    session.store.groups.triage(name, act, who=operator(), now=times.utc_now())
-    session.queue.move_letters(act)
+    session.queue.groups.decide(name, act, who=operator(), now=times.utc_now())
     session.done(said(session.group(name)))

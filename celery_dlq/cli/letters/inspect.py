@@ -15,7 +15,7 @@ from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.payload import parameters_of
+from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.compare import compared, difference, own_tracebacks

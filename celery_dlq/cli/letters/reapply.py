@@ -171,7 +171,7 @@ def regroup(session: Session, dry_run: bool, detach: bool, why: str, yes: bool, 
     """
     if dry_run and detach:
         raise click.UsageError("--dry-run and --detach exclude each other; give one of them.")
-    regrouper = session.queue.regrouper()
+    regrouper = session.queue.groups.regrouper()
     total = sum(group.letters for group in session.store.regroupings.all())
     if not total:
         session.screen.emit(form, [], "There are no dead letters.")

@@ -12,7 +12,7 @@ import click
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
-from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import finish, in_foreground, report_detached
 from celery_dlq.cli.screens.operation import plan_parts, to_send
 from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
@@ -58,7 +58,7 @@ class DryRun:
             self.first.setdefault(reason, one)
 
     def _note_change(self, one: Tried) -> None:
-        from celery_dlq.redrive.contents import kind_of
+        from celery_dlq.redrive.letter.contents import kind_of
 
         if one.change:
             self.kinds[kind_of(one.change)] += 1
@@ -101,7 +101,7 @@ def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
     total = min(total, orders.pacing.limit or total)
     found = DryRun(total, Trial())
     with shown_progress(session.cli, "Trying") as show, stopping_on_interrupt() as should_stop:
-        for one in session.queue.dry_run(wanted, orders):
+        for one in session.queue.redrives.dry_run(wanted, orders):
             found.note(one)
             would = f"{found.trial.passed.total():,} would be sent"
             show(Step(total, found.trial.tried, would, would))
@@ -167,16 +167,18 @@ def redrive(
     if plan.sendable > 1:
         confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=chosen.yes)
     if detach:
-        left = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
+        left = session.queue.redrives.start(
+            wanted, who=operator(), orders=orders, plan=plan, detach=True
+        )
         letters = counted(left.counts.planned, "dead letter")
-        tell_left(session, left, f"A worker will send operation {left.id} with {letters}")
+        report_detached(session, left, f"A worker will send operation {left.id} with {letters}")
         leave(PARTLY if others else DONE)
     with in_foreground(session, orders.pacing.rate) as foreground:
-        operation = session.queue.redrive(
+        operation = session.queue.redrives.start(
             wanted, who=operator(), orders=orders, plan=plan,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,
         )  # fmt: skip
-    finish(session, operation, foreground, wait_s=wait_s, left_alone=others, promised=plan.sendable)
+    finish(session, operation, foreground, wait_s=wait_s, left_alone=others, planned=plan.sendable)
 
 
 def _planned(session: Session, wanted: Filter, orders: Orders, *, dry_run: bool) -> Plan:
@@ -186,7 +188,7 @@ def _planned(session: Session, wanted: Filter, orders: Orders, *, dry_run: bool)
         _check_target(session, orders.repair.to_task)
     try:
         tried = try_all(session, wanted, orders) if dry_run else None
-        plan = session.queue.plan(wanted, orders, trial=tried.trial if tried else None)
+        plan = session.queue.redrives.plan(wanted, orders, trial=tried.trial if tried else None)
     except RepairError as error:
         raise click.UsageError(one_line(str(error))) from error
     if tried is not None:

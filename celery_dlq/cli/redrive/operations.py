@@ -13,7 +13,7 @@ from celery_dlq.cli.options import (
     states_option,
     why_option,
 )
-from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import finish, in_foreground, report_detached
 from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.operation import OperationState, SendingState
@@ -86,7 +86,9 @@ def pause(session: Session, operation_id: str, why: str) -> None:
 
     The process that runs it stops after the current batch. Messages that were sent stay sent.
     """
-    paused = session.queue.pause(session.operation(operation_id).id, who=operator(), why=why)
+    paused = session.queue.redrives.pause(
+        session.operation(operation_id).id, who=operator(), why=why
+    )
     session.done(f"Paused operation {paused.id}. Next: {next_step(paused, session.command)}")
 
 
@@ -99,7 +101,9 @@ def cancel(session: Session, operation_id: str, why: str) -> None:
 
     Letters that were not sent are unchanged. Messages that were sent stay sent.
     """
-    ended = session.queue.cancel(session.operation(operation_id).id, who=operator(), why=why)
+    ended = session.queue.redrives.cancel(
+        session.operation(operation_id).id, who=operator(), why=why
+    )
     left = f"{counted(ended.counts.left, 'letter')} not sent and left unchanged"
     session.done(f"Cancelled operation {ended.id}; {left}.")
 
@@ -115,11 +119,11 @@ def resume(session: Session, operation_id: str, detach: bool, why: str) -> None:
     operation = session.operation(operation_id)
     who = operator()
     if detach:
-        left = session.queue.resume(operation.id, who=who, why=why, detach=True)
-        tell_left(session, left, f"A worker will run operation {left.id}")
+        left = session.queue.redrives.resume(operation.id, who=who, why=why, detach=True)
+        report_detached(session, left, f"A worker will run operation {left.id}")
         return
     with in_foreground(session, operation.orders.pacing.rate) as foreground:
-        done = session.queue.resume(
+        done = session.queue.redrives.resume(
             operation.id, who=who, why=why,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,
         )  # fmt: skip

@@ -28,7 +28,7 @@ from celery_dlq.view.text import counted, visible
 from celery_dlq.view.times import rate
 
 if TYPE_CHECKING:
-    from celery_dlq.redrive.plan import Progress
+    from celery_dlq.redrive.loop import Progress
 
 #: Wait for seconds, and count them.
 Sleep = Callable[[float], object]
@@ -116,23 +116,23 @@ def finish(
     *,
     wait_s: float | None = None,
     left_alone: bool = False,
-    promised: int = 0,
+    planned: int = 0,
 ) -> NoReturn:
     """Wait for the outcomes for up to ``wait_s`` seconds, or shortly for that of a single letter; summarize
     the operation, and end the command with its status.
 
     :param left_alone: whether letters that the command names were left alone.
-    :param promised: how many letters the plan said would be sent.
+    :param planned: how many letters the plan said would be sent.
     """
     if operation.state not in ENDED:
         foreground.watch.end_early(operation)
     patience_s = wait_s or (_ONE_S if _is_one(session, operation) else 0.0)
     if patience_s:
         operation = await_outcomes(session, operation, patience_s)
-    gone = max(0, promised - operation.counts.planned)
+    gone = max(0, planned - operation.counts.planned)
     status = _status(operation, left_alone=left_alone or gone > 0, waited=bool(wait_s))
     write = session.done if status == DONE else session.error
-    for line in _summary(session, operation, promised, gone):
+    for line in _summary(session, operation, planned, gone):
         write(line)
     leave(status)
 
@@ -142,13 +142,13 @@ def _is_one(session: Session, operation: Operation) -> bool:
     return operation.counts.planned == operation.counts.sent == 1 and not session.why_no_worker()
 
 
-def _summary(session: Session, operation: Operation, promised: int, gone: int) -> Iterator[str]:
+def _summary(session: Session, operation: Operation, planned: int, gone: int) -> Iterator[str]:
     if operation.counts.skipped or operation.counts.failed:
         yield from _troubles(session, operation)
     yield from summary(operation.counts)
     if gone:
         yield (
-            f"The plan had {counted(promised, 'dead letter')}, but {gone:,} could no longer be taken when "
+            f"The plan had {counted(planned, 'dead letter')}, but {gone:,} could no longer be taken when "
             "the redrive began: another redrive has claimed or sent them, or they were closed. "
             f"See their state: {session.command('list')}"
         )
@@ -297,7 +297,9 @@ class _Watch:
             leave(status)
 
 
-def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = time.sleep) -> None:
+def report_detached(
+    session: Session, left: Operation, text: str, *, sleep: Sleep = time.sleep
+) -> None:
     """Say that the operation ``left`` was left to a worker; and if none begins it soon, say what that needs,
     and end the command."""
     session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")

@@ -24,7 +24,7 @@ from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
-from celery_dlq.redrive.payload import linked_to
+from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import Change
 from celery_dlq.view.automations import HELD, holding
 from celery_dlq.view.letters import (

@@ -17,7 +17,7 @@ from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.permission import Forms
 from celery_dlq.model.route import Route, owner_of
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive.payload import parameters_of
+from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times

@@ -240,7 +240,7 @@ class ManyLettersPage(Page):
         orders = orders_in(given)
         # A canary that does not fit must not hide the plan.
         orders = replace(orders, pacing=replace(orders.pacing, canary=0))
-        return await self.site.consult_now(lambda queue: queue.plan(found.wanted, orders))
+        return await self.site.consult_now(lambda queue: queue.redrives.plan(found.wanted, orders))
 
     def _why_unseen(self, wanted: Filter, given: Given) -> str:
         """The error for changes that no page has shown; empty without changes."""

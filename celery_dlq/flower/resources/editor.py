@@ -24,8 +24,8 @@ from celery_dlq.flower.http.request import Given, first, reason_in, sent
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often, redrive_one
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip, hide_known
-from celery_dlq.redrive.contents import Contents
-from celery_dlq.redrive.edit import (
+from celery_dlq.redrive.letter.contents import Contents
+from celery_dlq.redrive.letter.edit import (
     PARTS,
     contents_to_edit,
     digest_of,
@@ -33,7 +33,7 @@ from celery_dlq.redrive.edit import (
     read_part,
     text_of,
 )
-from celery_dlq.redrive.payload import task_of
+from celery_dlq.redrive.letter.payload import task_of
 from celery_dlq.view import lookup, times
 from celery_dlq.view.signature import Signature, signature_of
 

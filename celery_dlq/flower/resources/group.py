@@ -319,8 +319,7 @@ class DecisionPage(Page):
 
         def carry_out(queue: DeadLetterQueue) -> None:
             _check_undecided(queue.store, fingerprint, who, made_at, now)
-            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
-            queue.move_letters(meant)
+            queue.groups.decide(fingerprint, meant, who=who, now=now)
 
         await self.site.act(carry_out)
 

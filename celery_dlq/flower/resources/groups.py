@@ -167,8 +167,7 @@ class Decision(Api):
         def carry_out(queue: DeadLetterQueue) -> list[dict[str, Any]]:
             store = discreet(queue.store, queue.redactor)
             name = lookup.group(store, prefix, now).fingerprint
-            store.groups.triage(name, meant, who=who, now=now)
-            queue.move_letters(meant)
+            queue.groups.decide(name, meant, who=who, now=now)
             return group_records(self.site, store, [lookup.group(store, name, now)], now)
 
         [changed] = await self.site.act(carry_out)

@@ -32,7 +32,7 @@ from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
-from celery_dlq.redrive.payload import linked_to
+from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import automations as facts
 from celery_dlq.view import lookup, records, times

@@ -203,7 +203,7 @@ def leave_redrive(queue: DeadLetterQueue, found: Reach, orders: Orders, who: str
         raise OrdersError(
             f"A canary of {canary:,} is more than {counted(found.count, 'letter')}; make it smaller."
         )
-    return queue.redrive(found.wanted, who=who, orders=orders, detach=True)
+    return queue.redrives.start(found.wanted, who=who, orders=orders, detach=True)
 
 
 def discard(queue: DeadLetterQueue, wanted: Filter, given: Given, who: str) -> int:

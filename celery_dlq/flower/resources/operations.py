@@ -387,10 +387,10 @@ def _move(queue: DeadLetterQueue, operation_id: str, act: str, who: str, why: st
     :raises OperationError: the state of the operation does not allow it.
     """
     if act == "pause":
-        return queue.pause(operation_id, who=who, why=why)
+        return queue.redrives.pause(operation_id, who=who, why=why)
     if act == "cancel":
-        return queue.cancel(operation_id, who=who, why=why)
-    return queue.resume(operation_id, who=who, why=why, detach=True)
+        return queue.redrives.cancel(operation_id, who=who, why=why)
+    return queue.redrives.resume(operation_id, who=who, why=why, detach=True)
 
 
 def _look(

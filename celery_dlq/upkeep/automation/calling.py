@@ -37,10 +37,10 @@ from celery_dlq.model.handling import (
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor, safe_message
-from celery_dlq.redrive.contents import contents_of
-from celery_dlq.redrive.edit import make_edit
-from celery_dlq.redrive.payload import accepted_by
-from celery_dlq.redrive.upgrades import upgraded
+from celery_dlq.redrive.letter.contents import contents_of
+from celery_dlq.redrive.letter.edit import make_edit
+from celery_dlq.redrive.letter.payload import accepted_by
+from celery_dlq.redrive.letter.repair import upgraded
 from celery_dlq.store.base import Edit, Scope
 from celery_dlq.upkeep.automation.conditions import why_stopped
 from celery_dlq.upkeep.automation.handler import Handler

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from celery_dlq.model.automation import AutoMode, Candidate
 from celery_dlq.model.states import Reason
-from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.pacing import times
 from celery_dlq.upkeep.automation.conditions import open_circuits, why_not_again
 from celery_dlq.upkeep.automation.definition import AutoRedrive

@@ -11,7 +11,7 @@ from celery_dlq.known import unknown_name
 from celery_dlq.model.automation import EVERY, AutoState, AutoStatus
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.worker import Circuits
-from celery_dlq.redrive.functions import functions_of
+from celery_dlq.redrive.letter.functions import functions_of
 from celery_dlq.store.base import Operation
 from celery_dlq.upkeep.automation.definition import AutoRedrive
 from celery_dlq.upkeep.parked import is_overdue

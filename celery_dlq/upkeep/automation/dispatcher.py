@@ -21,7 +21,7 @@ from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.operation import Orders
 from celery_dlq.redact import safe_message
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.operation import Operations
 from celery_dlq.store.base import Filter, Lease
 from celery_dlq.upkeep.automation.calling import HARD_S, earlier_than
 from celery_dlq.upkeep.automation.handler import Handler

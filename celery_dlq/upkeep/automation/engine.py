@@ -15,8 +15,8 @@ from celery_dlq.known import unknown_task
 from celery_dlq.model.automation import AutoStatus, actor_of, auto_of
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.operation import ENDED, OperationState
-from celery_dlq.redrive.context import RedriveContext, app_and_broker_of
-from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.operation import Operations, app_and_broker_of
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure

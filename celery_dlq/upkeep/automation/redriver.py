@@ -12,8 +12,8 @@ from celery.utils.log import get_logger
 from celery_dlq.model.automation import AutoMode, AutoState, AutoStatus, actor_of
 from celery_dlq.model.states import State
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.lifecycle import Operations
-from celery_dlq.redrive.repair import described
+from celery_dlq.redrive.letter.repair import described
+from celery_dlq.redrive.operation import Operations
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.tenure import TRY_S
 from celery_dlq.upkeep.automation import conditions

@@ -83,7 +83,7 @@ def redrive(project: Project, *task_ids: str) -> set[int]:
         assert letter is not None
         if letter.task not in project.app.tasks:
             project.app.task(name=letter.task, base=DLQTask, shared=False)(_not_here)
-    operation = project.dlq.redrive(Filter(ids=task_ids), who="tester")
+    operation = project.dlq.redrives.start(Filter(ids=task_ids), who="tester")
     counts = operation.counts
     assert (counts.planned, counts.skipped) == (len(task_ids), 0), counts
     return {project.wait_for_letter(one, State.RESOLVED).redrive_count for one in task_ids}

@@ -34,7 +34,7 @@ def test_each_message_of_a_batch_that_fails_or_dies_is_a_letter(project):
             assert len(letter.attempts) == 3, "as often as dlq_max_deliveries says"
 
         project.fixed.touch()
-        done = project.dlq.redrive(Filter(task="proj.bulk"), who="tester")
+        done = project.dlq.redrives.start(Filter(task="proj.bulk"), who="tester")
         assert done.counts.out == 3
         for one in sent:
             project.wait_for_letter(one, State.RESOLVED)

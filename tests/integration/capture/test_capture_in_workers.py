@@ -66,7 +66,7 @@ def test_two_calls_under_one_id_are_two_letters_and_each_is_redriven(project):
         [renamed] = [one for one in found if one.task_id != sent]
         assert f"another message has the id {sent}" in renamed.explanation.evidence
         project.fixed.touch()
-        project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
         for one in found:
             project.wait_for_letter(one.task_id, State.RESOLVED)
 

@@ -40,7 +40,7 @@ def test_each_makes_a_letter_that_a_redrive_resolves(pool, broker, make_project)
         letters = [project.wait_for_letter(task_id) for task_id in sent]
         exhausted = project.wait_for_letter(send(project, xstarmap, "exhausted"))
         project.fixed.touch()
-        project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
         for task_id in [*sent, exhausted.task_id]:
             project.wait_for_letter(task_id, State.RESOLVED)
     assert [one.task for one in letters] == ["celery.map", "celery.starmap", "celery.starmap"]

@@ -119,7 +119,7 @@ def test_an_unrepaired_message_comes_back_and_an_unreadable_one_is_not_sent(proj
         orders = Orders(guard=Guard(enabled=False))
         for reason in (Reason.UNKNOWN_TASK, Reason.MALFORMED):
             wanted = Filter(queue=project.queue, reason=reason)
-            done = project.dlq.redrive(wanted, who="tester", orders=orders)
+            done = project.dlq.redrives.start(wanted, who="tester", orders=orders)
             assert (done.counts.left, done.cause) == (0, "")
             skipped |= skipped_in(project, done)
         wait_for("all to come to an end", lambda: not states(project) & {"claimed", "redriven"})
@@ -246,7 +246,7 @@ def test_items_of_a_redis_list_that_are_not_messages(pool, make_project, redis_u
 
         wanted = Filter(queue=project.queue, reason=Reason.MALFORMED)
         orders = Orders(guard=Guard(enabled=False))
-        done = project.dlq.redrive(wanted, who="tester", orders=orders)
+        done = project.dlq.redrives.start(wanted, who="tester", orders=orders)
         assert (done.counts.out, done.counts.skipped) == (len(RAW_ITEMS), 0)
         wait_for("all to come back", lambda: all(
             (one.redrive_count, one.state) == (1, State.DEAD) for one in letters_of(project, NO_TASK)

@@ -95,7 +95,7 @@ def test_a_webhook_receives_letters_whatever_other_hooks_do(alerted, receiver):
         wait_for("the other hooks", lambda: counted(alerted) == (3, 3))
 
         alerted.fixed.touch()
-        alerted.dlq.redrive(Filter(queue=alerted.queue), who="tester")
+        alerted.dlq.redrives.start(Filter(queue=alerted.queue), who="tester")
         wait_for("the outcomes", lambda: posted(receiver, "resolved") == set(ids))
     alerted.dlq.hooks.finish(PATIENCE_S)
     assert {letter.task_id for letter in redriven} == set(ids)
@@ -125,7 +125,7 @@ def test_a_storm_is_one_new_group_and_a_resolved_one_is_reported_when_it_is_back
         wait_for("the webhook", lambda: receiver.got)
         [(kind, group)] = receiver.got
         assert (kind, group["task"], group["status"]) == ("new_group", "proj.terminal", "open")
-        alerted.dlq.resolve_group(group["fingerprint"], who="ann")
+        alerted.dlq.groups.resolve(group["fingerprint"], who="ann")
         alerted.wait_for_letter(alerted.send("terminal", 20))
         wait_for("the second webhook", lambda: len(receiver.got) > 1)
     [_, (kind, again)] = receiver.got
@@ -142,7 +142,7 @@ def test_an_abort_is_reported_in_the_process_that_redrives(project):
         orders = replace(
             orders, guard=Guard(in_a_row=2), pacing=replace(orders.pacing, batch=1, max_in_flight=1)
         )
-        ended = project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
+        ended = project.dlq.redrives.start(Filter(queue=project.queue), who="tester", orders=orders)
     assert ended.state is OperationState.ABORTED
     project.dlq.hooks.finish(PATIENCE_S)
     [reported] = aborted

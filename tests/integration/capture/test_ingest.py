@@ -214,7 +214,7 @@ def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either
     either.fixed.touch()
     assert either.dlq.ingest(either.dead, who="tester").arrived == 5
     with either.worker("-P", "solo"):
-        done = either.dlq.redrive(Filter(), who="tester")
+        done = either.dlq.redrives.start(Filter(), who="tester")
         assert (done.counts.out, done.cause) == (5, "")
         for task_id in ids:
             assert either.wait_for_letter(task_id, State.RESOLVED).queue == either.queue

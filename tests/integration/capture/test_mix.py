@@ -72,7 +72,7 @@ def test_everything_sent_is_done_or_dead_and_the_fix_brings_all_back(project):
         }
 
         project.fixed.touch()
-        done = project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        done = project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
         assert (done.counts.out, done.counts.left, done.cause) == (len(dying), 0, "")
         wait_for("all to be resolved", lambda: project.count() == 0, patience_s=900)
     resolved = letters(project, states=frozenset({State.RESOLVED}))

@@ -30,7 +30,7 @@ def test_letters_are_captured_on_their_routes(make_project, redis_url):
         assert project.dlq.owner_of(found[mine].route) == "ann"
 
         project.fixed.touch()
-        project.dlq.redrive(Filter(route="payments"), who="tester")
+        project.dlq.redrives.start(Filter(route="payments"), who="tester")
         wait_for("the outcome", lambda: letters.get(mine).state is State.RESOLVED)
         wait_for(
             "the hook", lambda: "resolved:payments:team-payments:proj.terminal" in told(project)

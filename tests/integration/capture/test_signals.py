@@ -71,7 +71,7 @@ def redriven(project: Project, task_id: str) -> Counter[str]:
     for signal in (signals.before_task_publish, signals.after_task_publish):
         signal.connect(receive)
     try:
-        project.dlq.redrive(Filter(ids=(task_id,)), who="tester")
+        project.dlq.redrives.start(Filter(ids=(task_id,)), who="tester")
     finally:
         for signal in (signals.before_task_publish, signals.after_task_publish):
             signal.disconnect(receive)

@@ -85,13 +85,13 @@ def _seen(play: Play) -> Played:
     stage = play.stage
     logs = [worker.log.read_text(errors="replace") for worker in stage.workers]
     # A message that ended without a mark would become a letter now.
-    list(stage.project.dlq.recover())
+    list(stage.project.dlq.recorder.recover())
     return Played(
         modes=tuple(play.modes),
         seen=play.seen(),
         letters=len(stage.letters()),
         left_on_queue=stage.waiting(),
-        left_in_recorder=len(list(stage.project.dlq.recorded())),
+        left_in_recorder=len(list(stage.project.dlq.recorder.look())),
         alarms=tuple(
             line for log in logs for line in log.splitlines() if any(it in line for it in ALARMS)
         ),

@@ -62,9 +62,9 @@ def redrive(operation_id, claims):
     if claims is not None:
         ledger.Ledger.take = armed(ledger.Ledger.take, claims)
     dlq = DeadLetterQueue.of(app)
-    while dlq.operation(operation_id).state not in ENDED:
+    while dlq.redrives.get(operation_id).state not in ENDED:
         try:
-            dlq.resume(operation_id, who="redriver")
+            dlq.redrives.resume(operation_id, who="redriver")
         except OperationError:
             time.sleep(0.02)  # the lease of the one that was killed
 

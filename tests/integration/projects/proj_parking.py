@@ -12,7 +12,7 @@ from dataclasses import replace
 from proj import FIXED, app, say
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.redrive import amqp, publisher
+from celery_dlq.redrive.broker import amqp, publisher
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, parked, periodic
 

@@ -59,12 +59,16 @@ def behind_proxy(request, make_project, urls_of):
 
 def running(project: Project) -> int:
     """The messages in the files of living workers."""
-    return sum(left.messages for left in project.dlq.recorded() if left.state is LeftState.IN_USE)
+    return sum(
+        left.messages for left in project.dlq.recorder.look() if left.state is LeftState.IN_USE
+    )
 
 
 def forgotten(project: Project) -> int:
     """The messages in these files that the broker has certainly forgotten; the workers look once a second."""
-    return sum(left.forgotten for left in project.dlq.recorded() if left.state is LeftState.IN_USE)
+    return sum(
+        left.forgotten for left in project.dlq.recorder.look() if left.state is LeftState.IN_USE
+    )
 
 
 def wait_for_running(project: Project, messages: int) -> None:
@@ -81,7 +85,7 @@ def reasons(project: Project) -> dict[str, Reason]:
 def check_that_nothing_is_left(project: Project) -> None:
     """The worker has left no messages, so no letter is made. On Redis, its note that it waits for a message
     stays until its pool has ended, and a worker with the same address of the broker recovers it."""
-    assert sum(one.letters for one in project.dlq.recover()) == 0
+    assert sum(one.letters for one in project.dlq.recorder.recover()) == 0
     assert list(project.dlq.recorder_dir.glob("*/*.rec")) == []
 
 
@@ -154,7 +158,7 @@ def test_a_message_whose_id_was_used_before_is_lost_like_any_other(project, earl
         send_nightly(project, name, *args)
         wait_for("its acknowledgement to be noted", lambda: forgotten(project) == 1)
         kill(process)
-    assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
+    assert list(project.dlq.recorder.recover()) == [Recovered(processes=1, letters=1)]
     letter = project.letter("nightly")
     assert (letter.state, letter.reason, letter.args) == (State.DEAD, Reason.LOST, [*args])
 
@@ -182,7 +186,7 @@ def test_a_redelivered_message_is_not_lost_if_its_worker_is_killed_while_it_shut
         process.send_signal(signal.SIGTERM)
         wait_for("the worker to stop counting", lambda: not is_counted())
         kill(process)
-    list(project.dlq.recover())
+    list(project.dlq.recorder.recover())
     check_that_nothing_is_left(project)
     assert reasons(project) == {task_id: Reason.LOST}
 
@@ -198,7 +202,7 @@ def test_replaced_and_killed_pool_processes_leave_no_messages(project):
         wait_for("the letters", lambda: len(letters_of(project)) == 6)
         wait_for_running(project, 0)
         kill(process)
-    list(project.dlq.recover())
+    list(project.dlq.recorder.recover())
     check_that_nothing_is_left(project)
     assert reasons(project) == poison | terminal
 
@@ -211,7 +215,7 @@ def test_processes_that_are_too_large_are_replaced_and_leave_no_messages(project
         wait_for("all to run", lambda: len(read_notes(project).ended) == 20)
         wait_for_running(project, 0)
         kill(process)
-    list(project.dlq.recover())
+    list(project.dlq.recorder.recover())
     check_that_nothing_is_left(project)
     assert reasons(project) == {}
 
@@ -239,7 +243,7 @@ def test_tasks_that_run_while_the_broker_is_lost_end_once(behind_proxy, pool):
         wait_for("the broker to be back", lambda: 2 in read_notes(project).ended)
         wait_for_running(project, 0)
         kill(process)
-    list(project.dlq.recover())
+    list(project.dlq.recorder.recover())
     check_that_nothing_is_left(project)
     assert reasons(project) == {failing: Reason.TERMINAL}
 
@@ -258,7 +262,7 @@ def test_workers_of_one_name_leave_each_others_files_alone(project):
             # Otherwise, the broker may deliver them again.
             wait_for("the acknowledgements to be noted", lambda: forgotten(project) == 2)
             kill(killed)
-            assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
+            assert list(project.dlq.recorder.recover()) == [Recovered(processes=1, letters=1)]
             assert reasons(project) == {lost: Reason.LOST}
             assert running(project) == 1
             with released(project, "release"):
@@ -277,7 +281,7 @@ def test_items_that_ran_in_a_killed_worker_are_one_letter(project, pool):
         sent = items.apply_async().id
         wait_for("its acknowledgement to be noted", lambda: forgotten(project) == 1)
         kill(process)
-    assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
+    assert list(project.dlq.recorder.recover()) == [Recovered(processes=1, letters=1)]
     assert reasons(project) == {sent: Reason.LOST}
     assert project.letter(sent).task == "celery.starmap"
 

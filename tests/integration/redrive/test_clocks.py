@@ -92,7 +92,7 @@ def test_two_with_different_clocks_lose_no_letter_and_send_none_twice(shop, fill
     said = [redrive.communicate(timeout=60) for redrive in both]
     assert sent(shop) == dict.fromkeys(ids, 1), said
     assert {redrive.returncode for redrive in both} <= {0, 4}, said
-    operations = shop.dlq.operations()
+    operations = shop.dlq.redrives.find()
     assert sum(one.counts.out for one in operations) == 200
     assert shop.count(states=frozenset({State.REDRIVEN})) == 200
     assert all(one.counts.out for one in operations), "they did not run at the same time"

@@ -60,7 +60,7 @@ def test_every_letter_is_resolved_and_none_runs_twice(project):
         assert not go_on(operation_id)
         wait_for("all to be resolved", lambda: resolved(project) == LETTERS, PATIENCE_S)
     assert effects(project) == dict.fromkeys(range(LETTERS), 1)
-    operation = project.dlq.operation(operation_id)
+    operation = project.dlq.redrives.get(operation_id)
     assert operation.state is OperationState.DONE
     assert (operation.counts.succeeded, operation.counts.left) == (LETTERS, 0)
     assert killed > KILLS / 2, "it was done before it could be killed"
@@ -89,7 +89,7 @@ def test_two_redrives_of_the_same_letters_that_are_killed_run_none_twice(project
         killed = sum(beside.map(carry, (one, other), operations))
         wait_for("all to be resolved", lambda: resolved(project) == LETTERS, PATIENCE_S)
     assert effects(project) == dict.fromkeys(range(LETTERS), 1)
-    ended = [project.dlq.operation(operation_id) for operation_id in operations]
+    ended = [project.dlq.redrives.get(operation_id) for operation_id in operations]
     assert {one.state for one in ended} == {OperationState.DONE}
     assert sum(one.counts.succeeded for one in ended) >= LETTERS
     assert killed > KILLS / 4, "they were done before they could be killed"
@@ -100,17 +100,17 @@ def test_a_worker_that_is_killed_leaves_its_operation_to_another(project):
     fill(project, 200)
     # So slow that it is not done before it is killed; the guard would wait for outcomes.
     orders = Orders(pacing=Pacing(batch=5, rate=40.0), guard=Guard(enabled=False))
-    made = project.dlq.redrive(
+    made = project.dlq.redrives.start(
         Filter(queue=project.queue), who="tester", orders=orders, detach=True
     )
     process, log = project.start_worker("-c", "1", "-Q", "dlq-test-idle")
-    wait_for("it to be under way", lambda: project.dlq.operation(made.id).counts.out >= 20)
+    wait_for("it to be under way", lambda: project.dlq.redrives.get(made.id).counts.out >= 20)
     kill_with_its_pool(process)
     assert process.returncode == -9, log.read_text()
-    assert project.dlq.operation(made.id).state is OperationState.RUNNING
+    assert project.dlq.redrives.get(made.id).state is OperationState.RUNNING
     with project.worker("-c", "2"):
         wait_for("all to be resolved", lambda: resolved(project) == 200, PATIENCE_S)
-        wait_for("the end", lambda: project.dlq.operation(made.id).state is OperationState.DONE)
+        wait_for("the end", lambda: project.dlq.redrives.get(made.id).state is OperationState.DONE)
     assert effects(project) == dict.fromkeys(range(200), 1)
 
 
@@ -120,7 +120,7 @@ def test_a_redrive_with_half_a_fix_is_stopped_within_canary_and_window(project):
     guard = Guard(window=40, least=40)
     orders = Orders(pacing=Pacing(canary=1, batch=10), guard=guard)
     with project.worker("-c", "2"):
-        ended = project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
+        ended = project.dlq.redrives.start(Filter(queue=project.queue), who="tester", orders=orders)
     assert ended.state is OperationState.ABORTED
     assert "ValueError: odd" in ended.cause
     assert ended.counts.out <= 1 + 40

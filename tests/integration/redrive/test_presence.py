@@ -11,9 +11,9 @@ from queues import redis_options
 from redis import Redis
 from support.factories import envelope, letter
 
-from celery_dlq.redrive import queues as module
-from celery_dlq.redrive.publisher import open_publisher
-from celery_dlq.redrive.queues import Look, open_presence
+from celery_dlq.redrive.broker import queues as module
+from celery_dlq.redrive.broker.publisher import open_publisher
+from celery_dlq.redrive.broker.queues import Look, open_presence
 
 pytestmark = pytest.mark.service
 

@@ -27,7 +27,7 @@ def pair(request, make_project, urls_of, redis_url):
 
 
 def redrive(project, **options):
-    return project.dlq.redrive(Filter(queue=project.queue), who="tester", **options)
+    return project.dlq.redrives.start(Filter(queue=project.queue), who="tester", **options)
 
 
 def test_success_resolves_and_a_renewed_failure_reopens_the_same_letter(pair):
@@ -204,7 +204,8 @@ def test_killed_after_any_step_it_continues_where_it_was(pair, step):
     pair.sent += ids
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import amqp, delivery, publisher
+from celery_dlq.redrive.ledger import Ledger
+from celery_dlq.redrive.broker import amqp, publisher
 from celery_dlq.store import tenure
 def then_die(function):
     def dying(*args, **kwargs):
@@ -220,18 +221,18 @@ if {step!r} == "written":
     for kind in (amqp.ConfirmingPublisher, publisher.BatchingPublisher):
         kind.begin = then_die(kind.begin)
 elif {step!r} == "confirmed":
-    delivery.Delivery.finish = then_die(delivery.Delivery.finish)
+    Ledger.mark = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 else:
     role, method = {step!r}.split('.')
     role = getattr(store, role)
     setattr(role, method, then_die(getattr(role, method)))
-dlq.redrive(Filter(queue={pair.queue!r}), who="killed")
+dlq.redrives.start(Filter(queue={pair.queue!r}), who="killed")
 """
     died = subprocess.run([sys.executable, "-c", script], env=pair.environment, cwd=pair.directory)
     assert died.returncode == -9
     assert pair.count() == 10
     pair.fixed.touch()
-    [operation] = [one for one in pair.dlq.operations() if one.wanted.queue == pair.queue]
+    [operation] = [one for one in pair.dlq.redrives.find() if one.wanted.queue == pair.queue]
     assert operation.state is OperationState.RUNNING
     with pair.worker("-c", "2"):
         done = wait_for("its lease to end", lambda: resumed(pair, operation.id))
@@ -243,8 +244,8 @@ dlq.redrive(Filter(queue={pair.queue!r}), who="killed")
 def resumed(project, operation_id):
     """The operation at its end: resumed here, or by a worker that came first."""
     with contextlib.suppress(OperationError):
-        return project.dlq.resume(operation_id, who="tester")
-    found = project.dlq.operation(operation_id)
+        return project.dlq.redrives.resume(operation_id, who="tester")
+    found = project.dlq.redrives.get(operation_id)
     return found if found.state is OperationState.DONE else None
 
 
@@ -270,7 +271,7 @@ def test_a_task_that_is_not_registered_any_more_is_skipped_and_stays(project):
         project.wait_for_letter(task_id)
         project.wait_for_letter(other := project.send("member", 1))
     del project.app.tasks["proj.terminal"]
-    plan = project.dlq.plan(Filter())
+    plan = project.dlq.redrives.plan(Filter())
     assert (plan.matched, plan.sendable, plan.by_task) == (2, 1, {"proj.member": 1})
     done = redrive(project)
     assert (done.counts.out, done.counts.skipped) == (1, 1)

@@ -92,7 +92,7 @@ def test_ctrl_c_pauses_and_resume_continues(project, dead):
     assert process.returncode == 130, stderr
     assert "Interrupted." in stderr
     assert states(project)[State.DEAD] > 0
-    ((paused),) = project.dlq.operations()
+    ((paused),) = project.dlq.redrives.find()
     assert paused.state is OperationState.PAUSED
 
     done = project.run("dlq", "operations", "resume", operation_of(stderr)[:4])
@@ -109,7 +109,7 @@ def test_a_worker_runs_an_operation_that_is_left_to_it(project, dead, checking):
     assert left.returncode == 0, left.stderr
     operation = operation_of(left.stdout)
     wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 3)
-    wait_for("the end", lambda: project.dlq.operation(operation).state is OperationState.DONE)
+    wait_for("the end", lambda: project.dlq.redrives.get(operation).state is OperationState.DONE)
     shown = json.loads(project.invoke("operations", "show", operation, "--format", "json").stdout)
     assert (shown["state"], shown["detached"], shown["succeeded"], shown["sendings"]) == (
         "done", True, 3, [],

@@ -6,11 +6,12 @@ import pytest
 from celery import chain, chord, group, signature
 from project import running, wait_for
 from queues import redis_options
+from support.factories import opened
 
 from celery_dlq import Filter
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
-from celery_dlq.redrive.checks import Checks
+from celery_dlq.redrive.letter.checks import Checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -69,12 +70,13 @@ def task(project):
 
 
 def redrive(project, *ids):
-    project.dlq.redrive(Filter(queue=project.queue, ids=ids), who="tester")
+    project.dlq.redrives.start(Filter(queue=project.queue, ids=ids), who="tester")
 
 
 def why_not(project, task_id):
     letter = project.letter(task_id)
-    return Checks(project.app, Orders()).why_not(letter, letter.last_failed_at)
+    made = opened(project.app, letter)
+    return Checks(project.app, Orders()).check(made, letter.last_failed_at).why_not
 
 
 def dead(project, count=1):

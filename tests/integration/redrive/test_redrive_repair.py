@@ -70,7 +70,7 @@ def one_more(args, kwargs, headers):
 
 def redrive(project, **repair):
     orders = Orders(repair=Repair(**repair))
-    return project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
+    return project.dlq.redrives.start(Filter(queue=project.queue), who="tester", orders=orders)
 
 
 def result_of(project, task_id):
@@ -115,13 +115,13 @@ def test_a_worker_looks_the_repair_up_and_pauses_if_it_does_not_know_it(own):
     own.dlq.repair("as numbers")(lambda args, kwargs, headers: pytest.fail("a worker calls it"))
     own.dlq.store.letters.save([one := sendable(own, "5", "proj.add")])
     orders = Orders(repair=Repair(function="as numbers"))
-    made = own.dlq.redrive(Filter(queue=own.queue), who="tester", orders=orders, detach=True)
+    made = own.dlq.redrives.start(Filter(queue=own.queue), who="tester", orders=orders, detach=True)
     with own.worker("-c", "1"):
-        wait_for("the pause", lambda: own.dlq.operation(made.id).state is OperationState.PAUSED)
+        wait_for("the pause", lambda: own.dlq.redrives.get(made.id).state is OperationState.PAUSED)
     said = "'as numbers' is not a repair of this app; none exists. Correct the name, or deploy"
-    assert said in own.dlq.operation(made.id).cause
+    assert said in own.dlq.redrives.get(made.id).cause
     deploy(own, AS_NUMBERS)
-    own.dlq.resume(made.id, who="tester", detach=True)
+    own.dlq.redrives.resume(made.id, who="tester", detach=True)
     with own.worker("-c", "1"):
         assert result_of(own, one.task_id) == 5
 
@@ -134,7 +134,7 @@ def test_an_upgrade_is_made_once_in_every_redrive(own):
     deploy(own, ONE_MORE, dlq_release="1.5")
 
     def leave_to_the_worker():
-        own.dlq.redrive(Filter(ids=(task_id,)), who="tester", detach=True)
+        own.dlq.redrives.start(Filter(ids=(task_id,)), who="tester", detach=True)
 
     with own.worker("-c", "1"):
         leave_to_the_worker()

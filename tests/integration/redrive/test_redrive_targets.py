@@ -7,7 +7,7 @@ from support.factories import envelope, letter
 
 from celery_dlq import Filter
 from celery_dlq.model.operation import OperationState, Orders, SendingState
-from celery_dlq.redrive.checks import Targets
+from celery_dlq.redrive.letter.checks import Targets
 
 pytestmark = pytest.mark.service
 
@@ -108,7 +108,9 @@ def test_letters_that_rabbitmq_refuses_are_skipped_by_name_and_the_others_are_se
 def redrive_all(project):
     redrives = project.dlq.redrives
     made = redrives.make(Filter(), Orders(), who="ann", detached=False)
-    return redrives.run(made.id, who="ann", on_progress=lambda _: None, should_stop=lambda: False)
+    return redrives.resume(
+        made.id, who="ann", on_progress=lambda _: None, should_stop=lambda: False
+    )
 
 
 def why_skipped(project, operation):

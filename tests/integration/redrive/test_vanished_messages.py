@@ -83,7 +83,7 @@ def fill(project, number: int, seconds: float = 0.0) -> list[str]:
 def redrive(project) -> str:
     """Send all letters; returns the id of the operation."""
     orders = Orders(guard=Guard(enabled=False))
-    operation = project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
+    operation = project.dlq.redrives.start(Filter(queue=project.queue), who="tester", orders=orders)
     assert operation.state is OperationState.DONE
     return operation.id
 
@@ -123,7 +123,7 @@ def test_a_message_that_vanishes_before_a_worker_has_it_is_sent_again(project, r
     assert sorted(map(len, runs(project).values())) == [1, 1, 1]
     again = {one: project.dlq.store.sendings.of_letter(one)[0].sent_again for one in ids}
     assert again == {one: int(one == vanished) for one in ids}
-    assert project.dlq.operation(operation_id).sent_again == 1
+    assert project.dlq.redrives.get(operation_id).sent_again == 1
     shown = project.run("dlq", "show", vanished).stdout
     assert "its message had vanished and was sent again, 1 time" in " ".join(shown.split())
 
@@ -191,7 +191,7 @@ def test_workers_are_killed_again_and_again_and_every_letter_is_resolved(project
             wait_until_resolved(project, LETTERS)
     sending.join(PATIENCE_S)
     found = runs(project)
-    (operation,) = project.dlq.operations()
+    (operation,) = project.dlq.redrives.find()
     twice = sum(len(copies) > 1 for copies in found.values())
     print(
         f"\n{killed} kills of workers, {LETTERS} letters: {resolved(project)} resolved, "

@@ -163,7 +163,7 @@ def test_a_redriven_message_that_is_parked_resolves_its_letter(pair):
     with pair.worker(*ONE):
         pair.wait_for_letter(task_id)
         send_until_open(pair, "calls_once")
-        pair.dlq.redrive(Filter(ids=(task_id,)), who="tester")
+        pair.dlq.redrives.start(Filter(ids=(task_id,)), who="tester")
         wait_for(
             "it to be parked", lambda: pair.logged().count(f"proj.calls_once[{task_id}] is parked")
         )

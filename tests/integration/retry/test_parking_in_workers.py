@@ -103,7 +103,7 @@ def test_a_retry_that_fails_for_good_after_its_release_is_one_letter_with_its_hi
 
     pair.fixed.touch()
     with pair.worker("-c", "1"):
-        pair.dlq.redrive(Filter(queue=pair.queue), who="tester")
+        pair.dlq.redrives.start(Filter(queue=pair.queue), who="tester")
         pair.wait_for_letter(task_id, State.RESOLVED)
 
 

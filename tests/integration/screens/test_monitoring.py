@@ -64,7 +64,7 @@ def test_a_dead_letter_is_shown_as_one_until_its_redrive_succeeds(project, seen,
         shown(seen, task_id, "DEAD-LETTERED")
         project.wait_for_letter(task_id)
         project.fixed.touch()
-        project.dlq.redrive(Filter(ids=(task_id,)), who="ann")
+        project.dlq.redrives.start(Filter(ids=(task_id,)), who="ann")
         shown(seen, task_id, "SUCCESS")
     assert (task_id, "REDRIVEN") in seen.states
 

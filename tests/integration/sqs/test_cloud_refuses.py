@@ -54,7 +54,7 @@ def test_a_redrive_pauses_and_goes_on(fronted: SQSProject, front: Front, error, 
         return error if sent["SendMessage"] > LETTERS / 2 else None
 
     with front.refusing(refuse):
-        paused = project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        paused = project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
     assert paused.state is OperationState.PAUSED
     assert error[0] in paused.cause
     assert paused.counts.out == LETTERS / 2 == project.depth()
@@ -67,7 +67,7 @@ def test_a_redrive_pauses_and_goes_on(fronted: SQSProject, front: Front, error, 
     assert (error[0] in again.stderr + again.stdout, "Traceback" in again.stderr) == (True, False)
     assert in_state(project, State.DEAD) == LETTERS / 2
 
-    ended = project.dlq.resume(paused.id, who="tester")
+    ended = project.dlq.redrives.resume(paused.id, who="tester")
     assert (ended.state, ended.counts.left) == (OperationState.DONE, 0)
     assert project.depth() == LETTERS
 
@@ -79,7 +79,7 @@ def test_a_message_that_is_too_large_stays_open(project: SQSProject):
     body = b'[["%s"], {}, {}]' % (b"x" * 800_000)
     big = replace(big, envelope=replace(big.envelope, body=body))
     project.dlq.store.letters.save([big])
-    ended = project.dlq.redrive(Filter(queue=project.queue), who="tester")
+    ended = project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
     assert (ended.state, ended.counts.out, ended.counts.skipped) == (OperationState.DONE, 2, 1)
     assert project.letter(big.task_id).state is State.DEAD
     done = project.run("dlq", "redrive", big.task_id, "--yes")

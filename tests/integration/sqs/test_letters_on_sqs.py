@@ -49,7 +49,7 @@ def test_a_failure_comes_back_in_its_group_of_a_fifo_queue(make_sqs, front: Fron
         letter = project.wait_for_letter(task_id)
         assert (letter.reason, len(letter.attempts)) == (Reason.TERMINAL, 2)
         project.fixed.touch()
-        ended = project.dlq.redrive(Filter(queue=project.queue), who="tester")
+        ended = project.dlq.redrives.start(Filter(queue=project.queue), who="tester")
         assert (ended.counts.out, ended.cause) == (1, "")
         project.wait_for_letter(task_id, State.RESOLVED)
         wait_for("the queue to be empty", lambda: not project.depth())
@@ -127,7 +127,7 @@ def test_what_sqs_has_moved_to_its_own_dead_letter_queue_becomes_letters(project
     assert (raw.body, raw.properties["message_attributes"]) == (b"no JSON", attributes)
 
     # A redrive sends both along.
-    project.dlq.redrive(Filter(task="proj.succeed"), who="tester")
+    project.dlq.redrives.start(Filter(task="proj.succeed"), who="tester")
     with project.app.connection_for_read() as connection:
         channel = connection.default_channel
         channel.do_restore = False

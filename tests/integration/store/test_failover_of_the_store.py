@@ -58,10 +58,10 @@ def test_a_redrive_goes_on_through_failovers(project, cluster):
     fill(project, LETTERS)
     orders = Orders(pacing=Pacing(batch=10, rate=RATE))
     wanted = Filter(queue=project.queue)
-    operation = project.dlq.redrive(wanted, who="tester", orders=orders, detach=True).id
+    operation = project.dlq.redrives.start(wanted, who="tester", orders=orders, detach=True).id
 
     def sent():
-        return project.dlq.operation(operation).counts.out
+        return project.dlq.redrives.get(operation).counts.out
 
     with project.worker("-c", "2"), project.worker("-c", "2"):
         for failover in range(FAILOVERS):
@@ -74,7 +74,9 @@ def test_a_redrive_goes_on_through_failovers(project, cluster):
             lambda: in_the_end(lambda: resolved(project)) == LETTERS,
             PATIENCE_S,
         )
-        wait_for("the end", lambda: project.dlq.operation(operation).state is OperationState.DONE)
+        wait_for(
+            "the end", lambda: project.dlq.redrives.get(operation).state is OperationState.DONE
+        )
     assert effects(project) == dict.fromkeys(range(LETTERS), 1)
 
 
@@ -83,10 +85,10 @@ def test_the_operation_of_a_killed_worker_is_taken_over_within_half_a_minute(pro
     fill(project, 200)
     orders = Orders(pacing=Pacing(batch=5, rate=20.0))
     wanted = Filter(queue=project.queue)
-    operation = project.dlq.redrive(wanted, who="tester", orders=orders, detach=True).id
+    operation = project.dlq.redrives.start(wanted, who="tester", orders=orders, detach=True).id
 
     def sent():
-        return project.dlq.operation(operation).counts.out
+        return project.dlq.redrives.get(operation).counts.out
 
     # It reads another queue: Redis would keep the messages of a killed worker for an hour.
     process, _ = project.start_worker("-c", "1", "-Q", "dlq-test-idle")

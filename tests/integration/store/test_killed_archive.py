@@ -161,7 +161,7 @@ def test_letters_come_back_into_another_kind_of_store_and_are_redriven(
     )
     moved.fixed.touch()
     with moved.worker():
-        assert moved.dlq.redrive(Filter(queue=moved.queue), who="ann").counts.out == 5
+        assert moved.dlq.redrives.start(Filter(queue=moved.queue), who="ann").counts.out == 5
         for task_id in ids:
             moved.wait_for_letter(task_id, State.RESOLVED)
     moved.dlq.store.close()

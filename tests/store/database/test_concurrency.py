@@ -156,7 +156,7 @@ def test_a_redrive_waits_for_letters_that_a_broken_connection_has_locked(store):
         take = partial(Claims.take.__wrapped__, store.claims, connection)
         take(operation("first"), token="first", **now)
         step = ledger.take()
-        assert (step.is_over, step.letters, step.waits_for) == (False, (), LOCKED)
+        assert (step.is_end, step.letters, step.waits_for) == (False, (), LOCKED)
         assert not ledger.is_done
         connection.rollback()
     assert len(ledger.take().letters) == 5

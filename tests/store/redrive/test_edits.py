@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from support.factories import T0, attempt, envelope, letter, operation
 
-from celery_dlq.redrive.edit import digest_of
+from celery_dlq.redrive.letter.edit import digest_of
 from celery_dlq.store.base import Change, Edit
 
 BEFORE = envelope("a", headers={"id": "a", "odd": float("nan"), "bytes": b"\xff"})

@@ -4,7 +4,7 @@ import pytest
 
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import SettingsError
-from celery_dlq.redrive.functions import functions_of
+from celery_dlq.redrive.letter.functions import functions_of
 
 
 @pytest.fixture

@@ -92,22 +92,22 @@ def test_the_python_api_plans_and_redrives(app):
     app.task(charge, name="shop.charge", shared=False)
     queue = DeadLetterQueue.of(app)
     queue.store.letters.save([letter("a")])
-    assert queue.plan(Filter(task="charge")).sendable == 1
-    done = queue.redrive(Filter(task="charge"), who="tester")
+    assert queue.redrives.plan(Filter(task="charge")).sendable == 1
+    done = queue.redrives.start(Filter(task="charge"), who="tester")
     assert (done.state, done.counts.out) == (OperationState.DONE, 1)
-    assert queue.operation(done.id) == done == queue.operations()[0]
+    assert queue.redrives.get(done.id) == done == queue.redrives.find()[0]
     queue.store.close()
 
 
 def test_the_python_api_leaves_an_operation_to_a_worker_and_takes_it_back(app):
     queue = DeadLetterQueue.of(app)
     queue.store.letters.save([letter("a")])
-    made = queue.redrive(Filter(), who="tester", detach=True)
+    made = queue.redrives.start(Filter(), who="tester", detach=True)
     assert (made.state, made.detached) == (OperationState.PLANNED, True)
-    assert queue.pause(made.id, who="boss").cause == "paused by boss"
-    assert queue.operations(states={OperationState.PAUSED}) == [queue.operation(made.id)]
-    assert queue.resume(made.id, who="boss", detach=True).state is OperationState.RUNNING
-    assert queue.cancel(made.id, who="boss").state is OperationState.CANCELLED
+    assert queue.redrives.pause(made.id, who="boss").cause == "paused by boss"
+    assert queue.redrives.find(states={OperationState.PAUSED}) == [queue.redrives.get(made.id)]
+    assert queue.redrives.resume(made.id, who="boss", detach=True).state is OperationState.RUNNING
+    assert queue.redrives.cancel(made.id, who="boss").state is OperationState.CANCELLED
     queue.store.close()
 
 

@@ -18,7 +18,7 @@ from celery_dlq.cli.letters import inspect
 from celery_dlq.cli.screens import progress, render
 from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.model.states import State
-from celery_dlq.redrive import functions
+from celery_dlq.redrive.letter import functions
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.factories import letter, parking
 
-from celery_dlq.api.monitoring import MonitoringAPI
+from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import MOST_SETS
@@ -170,12 +170,12 @@ def test_a_process_has_one_meter_however_many_apps_it_has(registry):
     assert meter_on(lambda: 2, lambda: None, lambda: 0, registry) is first
 
 
-class Queue(MonitoringAPI):
+class Queue(MetricsAPI):
     settings = Settings(worker_metrics=True)
 
 
 def test_nothing_is_counted_by_default():
-    class Silent(MonitoringAPI):
+    class Silent(MetricsAPI):
         settings = Settings()
 
     assert Silent().meter is None

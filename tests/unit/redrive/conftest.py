@@ -16,17 +16,17 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Orders, Pacing
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import run
+from celery_dlq.redrive import loop
+from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import Clock, RedriveContext
-from celery_dlq.redrive.lifecycle import Operations
-from celery_dlq.redrive.message import Sent
+from celery_dlq.redrive.operation import Operations
 
 EVERYTHING = Filter()
 
 
 @pytest.fixture(autouse=True)
 def batches_of_two(monkeypatch):
-    monkeypatch.setattr(run, "BATCH", 2)
+    monkeypatch.setattr(loop, "BATCH", 2)
 
 
 class Time:
@@ -143,7 +143,7 @@ def publisher(request, monkeypatch):
         publisher.is_lost = False
         yield publisher
 
-    monkeypatch.setattr(run, "open_publisher", opened)
+    monkeypatch.setattr(loop, "open_publisher", opened)
     return publisher
 
 
@@ -178,7 +178,7 @@ def redrive(operations):
     ):  # fmt: skip
         orders = orders or Orders(pacing=Pacing(**pacing))
         made = operations.make(wanted, orders, who="tester", detached=False)
-        return operations.run(
+        return operations.resume(
             made.id, who="tester", on_progress=on_progress, should_stop=should_stop
         )
 
@@ -202,7 +202,7 @@ def resume(operations):
 
     def resume(operation, **options):
         chosen = {"on_progress": lambda _: None, "should_stop": lambda: False, **options}
-        return operations.run(operation.id, who="tester", **chosen)
+        return operations.resume(operation.id, who="tester", **chosen)
 
     return resume
 

@@ -4,7 +4,7 @@ import pytest
 from celery import Celery
 from support.factories import operation
 
-from celery_dlq.redrive.context import app_and_broker_of, why_not_here
+from celery_dlq.redrive.operation import app_and_broker_of, why_not_here
 from celery_dlq.store.base import AppAndBroker
 
 HERE = AppAndBroker(app="shop", broker="redis://box:6379/0")

@@ -62,7 +62,7 @@ def test_letters_that_come_back_while_more_are_claimed_are_not_the_end(
     ids = [one.task_id for one in first.letters]
     meanwhile(monkeypatch, store, lambda: ledger.mark(BatchResult(token=first.token, unsent=ids)))
     taken = ledger.take()
-    assert (taken.letters, taken.is_over, ledger.is_done) == ((), False, False)
+    assert (taken.letters, taken.is_end, ledger.is_done) == ((), False, False)
     assert {one.task_id for one in ledger.take().letters} == {"a", "b", "c"}
 
 
@@ -90,7 +90,7 @@ def test_letters_marked_during_a_claim_are_counted_once(ledger, store, monkeypat
     second = ledger.take()
     assert ledger.counts == Counts(planned=3, sent=2, sending=1)
     ledger.mark(BatchResult(token=second.token, sent={second.letters[0].task_id: ""}))
-    assert ledger.take().is_over
+    assert ledger.take().is_end
     assert ledger.close().state is OperationState.DONE
     assert ledger.counts == Counts(planned=3, sent=3)
 
@@ -103,7 +103,7 @@ def test_simultaneous_claims_share_one_allowance(ledger, store, monkeypatch):
     meanwhile(monkeypatch, store, lambda: beside.append(ledger.take()))
     assert len(ledger.take().letters) == 2
     (other,) = beside
-    assert (other.letters, other.is_over) == ((), False)
+    assert (other.letters, other.is_end) == ((), False)
     assert other.waits_for
 
 
@@ -144,7 +144,7 @@ def test_an_empty_claim_is_not_the_end_while_another_one_is_made(ledger_of, stor
     meanwhile(monkeypatch, store, lambda: beside.extend([ledger.take(), ledger.take()]))
     assert len(ledger.take().letters) == 2
     last, none = beside
-    assert (len(last.letters), none.letters, none.is_over) == (1, (), False)
+    assert (len(last.letters), none.letters, none.is_end) == (1, (), False)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_store_decides_whether_nothing_is_left(ledger, store, time, monkeypa
 
     monkeypatch.setattr(store.operations, "get", one_left)
     step = ledger.take()
-    assert (step.is_over, ledger.is_done) == (False, False)
+    assert (step.is_end, ledger.is_done) == (False, False)
     looks = []
 
     def looking(operation_id):
@@ -221,7 +221,7 @@ def test_the_store_decides_whether_nothing_is_left(ledger, store, time, monkeypa
     monkeypatch.setattr(store.operations, "get", looking)
     assert ledger.may_continue()
     assert looks, "the guard judges the outcomes before the letter that is left is sent"
-    assert ledger.take().is_over
+    assert ledger.take().is_end
     assert ledger.is_done
 
 

@@ -14,9 +14,9 @@ from celery_dlq.errors import (
 )
 from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.redrive import checks
 from celery_dlq.redrive import plan as module
-from celery_dlq.redrive.checks import Checks
+from celery_dlq.redrive.letter import checks
+from celery_dlq.redrive.letter.checks import Checked, Checks
 from celery_dlq.redrive.plan import redrivable
 
 
@@ -113,7 +113,11 @@ class TestTrial:
         assert plan.notes[-1].startswith("The first 2 were checked one by one")
 
     def test_it_takes_no_longer_than_a_moment(self, operations, fill, time, monkeypatch):
-        monkeypatch.setattr(Checks, "why_not", lambda *_: time.pass_(0.6 * module.PATIENCE_S))
+        def slow(*_):
+            time.pass_(0.6 * module.PATIENCE_S)
+            return Checked()
+
+        monkeypatch.setattr(Checks, "check", slow)
         fill(*"abcde")
         assert operations.plan(Filter(), Orders()).tried == 2
 
@@ -133,7 +137,7 @@ class TestTrial:
         def away(*_):
             raise RedriveError("The result backend does not answer")
 
-        monkeypatch.setattr(Checks, "why_not", away)
+        monkeypatch.setattr(Checks, "check", away)
         fill(*"ab")
         plan = operations.plan(Filter(), Orders())
         assert (plan.sendable, plan.is_exact) == (2, False)

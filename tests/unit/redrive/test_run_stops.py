@@ -8,9 +8,10 @@ from support.factories import envelope
 from celery_dlq import Filter
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair, SendingState
-from celery_dlq.redrive import delivery, functions
-from celery_dlq.redrive.functions import functions_of
-from celery_dlq.redrive.message import Sent
+from celery_dlq.redrive import loop
+from celery_dlq.redrive.broker.message import Sent
+from celery_dlq.redrive.letter import functions
+from celery_dlq.redrive.letter.functions import functions_of
 
 
 def test_a_lost_connection_pauses_and_tells_three_fates_apart(
@@ -31,7 +32,7 @@ def test_an_uncertain_letter_is_sent_as_another_copy_when_it_goes_on(
     publisher.answers[1] = Sent(uncertain=["a"])
     paused = redrive()
     assert paused.cause == "the broker did not confirm in time"
-    done = operations.run(
+    done = operations.resume(
         paused.id, who="tester", on_progress=lambda _: None, should_stop=lambda: False
     )
     assert (done.state, publisher.sent) == (OperationState.DONE, ["a", "a"])
@@ -73,7 +74,7 @@ def test_a_result_backend_that_is_away_sends_nothing(publisher, redrive, fill, s
     def refuse(app, letters):
         raise ConnectionError("redis is gone")
 
-    monkeypatch.setattr(delivery, "reopen_chords", refuse)
+    monkeypatch.setattr(loop, "reopen_chords", refuse)
     fill(*"ab")
     paused = redrive()
     assert (paused.state, paused.counts.out) == (OperationState.PAUSED, 0)
@@ -220,5 +221,5 @@ class TestFunctionsOfTheUser:
     def test_a_worker_does_not_try_again(self, operations, fill, hanging):
         fill(*"abcd")
         made = operations.make(Filter(), hanging, who="tester", detached=True)
-        assert operations.carry_on(made.id, lambda: False).lasts
+        assert operations.carry_on(made.id, lambda: False).is_permanent_error
         assert operations.get(made.id).state is OperationState.PAUSED

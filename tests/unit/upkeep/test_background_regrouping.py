@@ -9,6 +9,7 @@ class Queue:
 
     def __init__(self, steps=0):
         self.steps, self.looks, self.now = steps, 0, 100.0
+        self.groups = self
 
     def regrouper(self):
         self.looks += 1
@@ -57,7 +58,7 @@ def test_a_recipe_that_cannot_be_imported_is_reported_once(caplog, monkeypatch):
     def refuse():
         raise SettingsError("dlq_fingerprint: no.such.recipe cannot be imported")
 
-    monkeypatch.setattr(queue, "regrouper", refuse)
+    monkeypatch.setattr(queue.groups, "regrouper", refuse)
     work = BackgroundRegrouping(queue, monotonic=queue.monotonic)
     for _ in range(3):
         work.run(lambda: False)

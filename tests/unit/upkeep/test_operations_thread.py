@@ -11,7 +11,7 @@ from support.stores.writing import spooled, submit
 from celery_dlq import DeadLetterQueue, Filter, Operation, Orders, Settings
 from celery_dlq.errors import OperationError, StoreUnavailable
 from celery_dlq.model.operation import Counts, OperationState
-from celery_dlq.redrive.run import RunResult
+from celery_dlq.redrive.loop import RunResult
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.schema import HEAD
 from celery_dlq.upkeep.chores import OperationsThread
@@ -111,7 +111,7 @@ def test_an_abandoned_operation_is_logged_with_its_cause(caplog):
     cause = "RepairError: 'euros' is not a repair of this app"
     paused = replace(operation("op1", OperationState.PAUSED), cause=cause)
     caplog.set_level("INFO")
-    work_off(RunResult(paused, cause, lasts=True))
+    work_off(RunResult(paused, cause, is_permanent_error=True))
     [said] = caplog.records
     assert (said.levelname, said.getMessage()) == (
         "ERROR", f"operation op1 is paused: 3 of 3 sent ({cause})",

@@ -7,7 +7,7 @@ from support.factories import envelope, parking
 
 from celery_dlq.model.headers import RELEASE_HEADER
 from celery_dlq.model.states import State
-from celery_dlq.redrive.message import Sent, headers_to_send
+from celery_dlq.redrive.broker.message import Sent, headers_to_send
 from celery_dlq.store.base import Filter
 from celery_dlq.store.tenure import Tenure
 from celery_dlq.upkeep import parked as module

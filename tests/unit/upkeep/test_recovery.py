@@ -69,7 +69,7 @@ def leave(
 
 
 def total(dlq):
-    return sum(dlq.recover(), Recovered())
+    return sum(dlq.recorder.recover(), Recovered())
 
 
 def recovery_at(dlq, now):

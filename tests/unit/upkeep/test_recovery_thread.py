@@ -44,7 +44,7 @@ class Queue:
 
     def __init__(self, *answers):
         self.answers, self.rounds, self.looks, self.failed = list(answers), 0, 0, []
-        self.recorder_dir = Path("nowhere")
+        self.recorder_dir, self.recorder = Path("nowhere"), self
         self.enough = threading.Event()
         #: What counts the recovered messages; and reports about this worker.
         self.meter, self.troubles = None, []

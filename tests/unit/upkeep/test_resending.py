@@ -14,12 +14,12 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import functions
-from celery_dlq.redrive.context import app_and_broker_of
-from celery_dlq.redrive.functions import functions_of
-from celery_dlq.redrive.message import Sent, headers_to_send
-from celery_dlq.redrive.queues import Look
-from celery_dlq.redrive.trace import SENTRY_SENT_HEADER
+from celery_dlq.redrive.broker.message import Sent, headers_to_send
+from celery_dlq.redrive.broker.queues import Look
+from celery_dlq.redrive.broker.trace import SENTRY_SENT_HEADER
+from celery_dlq.redrive.letter import functions
+from celery_dlq.redrive.letter.functions import functions_of
+from celery_dlq.redrive.operation import app_and_broker_of
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep import resending as module
 from celery_dlq.upkeep.resending import GAP_S, ROUND_S, Resender

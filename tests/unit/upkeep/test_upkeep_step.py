@@ -106,13 +106,12 @@ def queue(store):
             stall_after=0.0,
         ),
         redrives=SimpleNamespace(left=list),
-        recover=lambda **_: iter(()),
-        uncovered=list,
+        recorder=SimpleNamespace(recover=lambda **_: iter(()), uncovered=list),
         retention=None,
         handlers={},
         check_store_url=lambda: "sqlite:////srv/store.sqlite3",
         prepare_store=lambda: None,
-        regrouper=lambda: SimpleNamespace(run=store.regroup),
+        groups=SimpleNamespace(regrouper=lambda: SimpleNamespace(run=store.regroup)),
         store_health=StoreHealth(Path("spool")),
     )
 

@@ -206,7 +206,7 @@ def test_a_redriven_message_is_resolved_by_a_batch_that_succeeds(make_shop):
         sent = shop.send(1, 2, 3)
         wait_for(lambda: shop.letters(sent))
         shop.error = None
-        done = shop.dlq.redrive(Filter(), who="tester")
+        done = shop.dlq.redrives.start(Filter(), who="tester")
         assert done.counts.out == 3
         wait_for(lambda: shop.letters(sent, State.RESOLVED))
         assert sorted(shop.seen[1:]) == [[1], [2], [3]], "one of several copies runs alone"

@@ -97,7 +97,7 @@ def test_an_item_of_starmap_that_raises_makes_a_letter_of_the_whole_message(shop
         assert "a redrive runs its whole message again" in letter.explanation.evidence
         assert letter.kwargs["it"] == [[1], [2, True], [3]]
         shop.is_fixed = True
-        shop.dlq.redrive(Filter(ids=(letter.task_id,)), who="tester")
+        shop.dlq.redrives.start(Filter(ids=(letter.task_id,)), who="tester")
         shop.wait_for("the success", lambda: shop.letters()[0].state is State.RESOLVED)
     assert shop.ran == [1, 2, 1, 2, 3]
 

@@ -187,8 +187,8 @@ def test_a_worker_groups_by_the_recipe_and_a_regrouping_applies_another(make_app
     dlq = app.dead_letter_queue
     for name in ("_read_settings", "settings", "grouping"):
         vars(dlq).pop(name)
-    assert dlq.regrouper().begin(who="ann", why="") == 1
-    assert dlq.regrouper().run()
+    assert dlq.groups.regrouper().begin(who="ann", why="") == 1
+    assert dlq.groups.regrouper().run()
     app.tasks["charge"].delay("two")
     with working(app):
         wait_until("another letter is told", lambda: len(app.told) > 1)

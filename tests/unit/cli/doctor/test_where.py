@@ -10,7 +10,7 @@ from support.factories import T0, letter
 
 from celery_dlq.cli.doctor import where as module
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.queues import InRedis
+from celery_dlq.redrive.broker.queues import InRedis
 
 
 class Presence:

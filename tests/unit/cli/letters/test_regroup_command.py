@@ -119,7 +119,7 @@ def test_a_worker_may_do_it(run, app, store, noise):
     result = run("groups", "regroup", "--detach", "--yes")
     assert result.stdout.strip() == "A worker with this recipe will group 3 dead letters again."
     assert store.regroupings.waiting() == {"built-in 2": 3}
-    assert app.dead_letter_queue.regrouper().run()
+    assert app.dead_letter_queue.groups.regrouper().run()
     assert open_counts(store) == {A: 3}
 
 
@@ -131,7 +131,7 @@ def test_an_interrupted_one_is_continued(run, app, store, noise, monkeypatch):
     )
     assert run("groups", "regroup", "--yes").exit_code == INTERRUPTED
     monkeypatch.undo()
-    assert app.dead_letter_queue.regrouper().run()
+    assert app.dead_letter_queue.groups.regrouper().run()
     assert open_counts(store) == {A: 3}
 
 

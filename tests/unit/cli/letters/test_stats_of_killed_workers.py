@@ -123,7 +123,7 @@ def test_rows_of_one_value_have_them_too(run, directory, store, now):
 def test_hostile_names_stay_harmless(run, queue, directory, store, now, form):
     store.recorder_reports.note(trouble(now, HOSTILE))
     leave(directory, acknowledged=True, worker=HOSTILE)
-    [left] = queue.recorded()
+    [left] = queue.recorder.look()
     left.path.rename(left.path.with_name(os.fsdecode(b"\x1b[31m\xff")))
     result = run("stats", "--format", form)
     assert result.exit_code == 0

@@ -3,7 +3,7 @@
 import pytest
 from support.factories import letter
 
-from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.redrive.operation import Operations
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def orders(store):
 
 
 class FakeRedrive:
-    """Stands in for ``DeadLetterQueue.redrive``: records its arguments and returns a given answer."""
+    """Stands in for ``DeadLetterQueue.redrives.start``: records its arguments and returns a given answer."""
 
     def __init__(self, answer):
         self.asked = []
@@ -33,5 +33,5 @@ class FakeRedrive:
 @pytest.fixture
 def fake(monkeypatch, operation):
     fake = FakeRedrive(operation(sent=3))
-    monkeypatch.setattr(DeadLetterQueue, "redrive", staticmethod(fake))
+    monkeypatch.setattr(Operations, "start", staticmethod(fake))
     return fake

@@ -3,10 +3,10 @@ import json
 import pytest
 from support.factories import T0, attempt, letter
 
-from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli.redrive import running
 from celery_dlq.cli.screens.operation import next_step
 from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing
+from celery_dlq.redrive.operation import Operations as Redrives
 
 
 @pytest.fixture
@@ -154,11 +154,11 @@ def test_resume_by_a_worker(run, store, two):
 def test_resume_is_shown_and_can_be_interrupted(run, two, operation, monkeypatch):
     asked = []
 
-    def resume(_queue, operation_id, *, who, why, on_progress, should_stop):
+    def resume(_redrives, operation_id, *, who, why, on_progress, should_stop):
         asked.append((operation_id, bool(who), why, should_stop()))
         return operation(succeeded=2, skipped=1)
 
-    monkeypatch.setattr(DeadLetterQueue, "resume", resume)
+    monkeypatch.setattr(Redrives, "resume", resume)
     result = run("operations", "resume", "3fa9", "--why", "deployed")
     assert asked == [("3fa91111aaaa", True, "deployed", False)]
     assert result.exit_code == 4

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from support.factories import T0, letter
 
-from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli.redrive import running
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redrive import plan
+from celery_dlq.redrive.operation import Operations as Redrives
 from celery_dlq.store.base import Filter, Rows
 from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.sendings import Sendings
@@ -42,14 +42,14 @@ def test_sends_all_and_shows_the_plan_first(run, orders, store):
 
 
 def test_a_plan_without_letters_left_is_a_failure(run, orders, store, monkeypatch):
-    plan = DeadLetterQueue.plan
+    plan = Redrives.plan
 
-    def plan_and_lose(queue, *asked, **options):
-        found = plan(queue, *asked, **options)
+    def plan_and_lose(redrives, *asked, **options):
+        found = plan(redrives, *asked, **options)
         store.closing.discard(Filter(), who="bob", why="mine", now=T0)
         return found
 
-    monkeypatch.setattr(DeadLetterQueue, "plan", plan_and_lose)
+    monkeypatch.setattr(Redrives, "plan", plan_and_lose)
     result = run("redrive", "--all", "--yes")
     assert result.exit_code == 1
     assert "Sent 0 of 0 dead letters" in result.stderr

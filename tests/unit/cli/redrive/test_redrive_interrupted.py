@@ -8,7 +8,7 @@ import pytest
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.operation import OperationState
-from celery_dlq.redrive.plan import Progress
+from celery_dlq.redrive.loop import Progress
 from celery_dlq.store.redrive.operations import Operations
 
 

@@ -8,10 +8,10 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dlq.cli import dlq
-from celery_dlq.cli.redrive.running import await_outcomes, finish, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import await_outcomes, finish, in_foreground, report_detached
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState
-from celery_dlq.redrive.plan import Progress
+from celery_dlq.redrive.loop import Progress
 from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.worker.broker_limits import upkeep_lease
 
@@ -193,7 +193,9 @@ def left(session, operation, monkeypatch):
         monkeypatch.setattr(Operations, "get", look)
         with CliRunner().isolation() as (stdout, stderr, _both):
             status = status_of(
-                lambda: tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
+                lambda: report_detached(
+                    session, planned, "A worker will send it", sleep=clock.sleep
+                )
             )
             assert stdout.getvalue().decode().startswith("A worker will send it. See: celery")
             return stderr.getvalue().decode(), clock.now, status

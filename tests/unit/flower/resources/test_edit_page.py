@@ -378,7 +378,7 @@ def test_a_beginning_of_an_id_opens_the_editor_of_its_letter(ann, store):
 
 
 def test_a_text_that_is_too_long_is_refused(ann, store, monkeypatch):
-    monkeypatch.setattr("celery_dlq.redrive.edit.SHOWN_LIMIT", 100)
+    monkeypatch.setattr("celery_dlq.redrive.letter.edit.SHOWN_LIMIT", 100)
     answer = post(ann, editor_of(ann), "save", args=f'["{"x" * 100}"]')
     assert answer.status == 400
     assert problem(answer, "args") == "It has more than 100 characters; make it shorter."

@@ -7,7 +7,7 @@ import pytest
 from support.factories import T0, attempt, letter
 from support.stores.losses import lost_letter, trouble
 
-from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.api.recorder import Recorder
 from celery_dlq.model.group import Mark, Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
@@ -186,7 +186,7 @@ class TestKilledWorkers:
 
     def test_messages_in_the_files_of_flowers_machine(self, ann, monkeypatch):
         here = Standing(running=1, unrecovered=3, forgotten=3, oldest_at=NOW - timedelta(hours=1))
-        monkeypatch.setattr(DeadLetterQueue, "recorder_standing", lambda _queue: here)
+        monkeypatch.setattr(Recorder, "standing", lambda _recorder: here)
         [(_, lost)] = ann.get(OVERVIEW).find("section", id="dlq-lost")
         assert "3 messages" in lost
         assert "(1h ago)" in lost

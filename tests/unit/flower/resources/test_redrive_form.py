@@ -9,6 +9,7 @@ import pytest
 from support.factories import attempt, envelope, letter
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.redrive.operation import Operations as Redrives
 
 REDRIVE = "/dead-letters/redrive"
 
@@ -220,12 +221,12 @@ class TestChanges:
     def test_changes_of_which_no_letter_could_be_checked_are_not_sent(
         self, ann, store, monkeypatch
     ):
-        plan = DeadLetterQueue.plan
+        plan = Redrives.plan
 
-        def untried(queue, *args):
-            return replace(plan(queue, *args), tried=0, changed=0, changes=())
+        def untried(redrives, *args):
+            return replace(plan(redrives, *args), tried=0, changed=0, changes=())
 
-        monkeypatch.setattr(DeadLetterQueue, "plan", untried)
+        monkeypatch.setattr(Redrives, "plan", untried)
         page = check(ann, "task=charge", set=self.USD)
         assert "Would be changed" not in plan_in(page)
         assert self.send(ann, page).status == 409

@@ -12,7 +12,7 @@ from support.auto_world import World
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.handling import HANDLE_TASK
-from celery_dlq.redrive import run
+from celery_dlq.redrive import loop
 from celery_dlq.store.base import Lease
 from celery_dlq.upkeep.automation.dispatcher import SWEEP_S
 from celery_dlq.upkeep.automation.engine import Engine
@@ -43,7 +43,7 @@ def world(app, own_store, monkeypatch):
     def opened(_app):
         yield SimpleNamespace(confirms_later=False, begin=begin)
 
-    monkeypatch.setattr(run, "open_publisher", opened)
+    monkeypatch.setattr(loop, "open_publisher", opened)
 
     def make(*autos, **settings):
         made[:] = [World(app, own_store, *autos, **settings)]

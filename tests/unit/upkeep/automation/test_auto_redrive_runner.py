@@ -21,7 +21,7 @@ from celery_dlq import (
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.automation import EVERY, AutoState
 from celery_dlq.model.worker import Circuit, CircuitState
-from celery_dlq.redrive.functions import functions_of
+from celery_dlq.redrive.letter.functions import functions_of
 
 MINUTE = 60.0
 

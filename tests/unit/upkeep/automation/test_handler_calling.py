@@ -9,7 +9,7 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import contents, edit, payload
+from celery_dlq.redrive.letter import contents, edit, payload
 from celery_dlq.upkeep.automation.calling import Caller
 from celery_dlq.upkeep.automation.handler import Handler
 
