@@ -24,7 +24,7 @@ from benchmarks.own_redis import own_redis
 from benchmarks.side_by_side import make_store
 from benchmarks.worker import Way, environment_of, wait
 from celery_dlq import Filter, State
-from celery_dlq.process import pid_of
+from celery_dlq.base.process import pid_of
 from celery_dlq.store.sql import SQLStore
 
 #: The shortest and the longest task, and the latest moment of a kill after the first task, in seconds.

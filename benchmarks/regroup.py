@@ -16,11 +16,11 @@ from sqlalchemy import create_engine, text
 from benchmarks.failing import failing
 from benchmarks.filled import PATTERNS, count_again, fill
 from benchmarks.services import fresh_postgres
+from celery_dlq.base.redact import Redactor
 from celery_dlq.model.group import Assign
-from celery_dlq.redact import Redactor
-from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.upkeep.regroup import Regrouper
 from celery_dlq.worker.grouping import Grouping
 
 LETTERS = int(os.environ.get("BENCH_LETTERS", "1000000"))

@@ -26,6 +26,7 @@ from support.briefs import brief_of
 import celery_dlq
 import pytest_celery_dlq
 from celery_dlq import hooks, testing, tickets
+from celery_dlq.base.sensitive import SENSITIVE
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
@@ -36,7 +37,6 @@ from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, 
 from celery_dlq.model.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.recorder import Standing
-from celery_dlq.sensitive import SENSITIVE
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.settings.definitions import ENDED
 from celery_dlq.spool import FileState, SpoolFile

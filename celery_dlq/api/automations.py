@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.api.functions import FunctionsAPI, is_another
 from celery_dlq.api.redrives import RedriveAPI
+from celery_dlq.base.known import names_its_arguments, unknown_name
 from celery_dlq.errors import SettingsError, UnknownAutomation, page
 from celery_dlq.hooks.event import shown
-from celery_dlq.known import names_its_arguments, unknown_name
 from celery_dlq.model.automation import EVERY, AutoState
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.task import DLQTask

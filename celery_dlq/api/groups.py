@@ -24,7 +24,7 @@ from celery_dlq.model.group import (
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
-    from celery_dlq.regroup import Regrouper
+    from celery_dlq.upkeep.regroup import Regrouper
 
 _ALL = Filter()
 
@@ -123,7 +123,7 @@ class Groups:
 
         :raises SettingsError: the recipe cannot be imported, or cannot be called.
         """
-        from celery_dlq.regroup import Regrouper
+        from celery_dlq.upkeep.regroup import Regrouper
 
         return Regrouper(self._parts.store, self._parts.grouping)
 

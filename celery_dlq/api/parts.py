@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.announcer import Announcer
@@ -20,7 +21,6 @@ from celery_dlq.hooks.event import EventKind, find_hook
 from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over

@@ -12,11 +12,11 @@ from celery_dlq.api.automations import AutomationAPI
 from celery_dlq.api.groups import Groups
 from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.api.retention import RetentionAPI
+from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.recorder import FlightRecorder
-from celery_dlq.redact import Redactor
 from celery_dlq.spool import Record
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.worker.body.judge import classifier_of
@@ -209,10 +209,10 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
         :raises StoreError: the store failed. Messages that were already ingested stay ingested.
         """
+        from celery_dlq.base.unpack import bound_decoders
         from celery_dlq.ingest.ingestion import Ingestion
         from celery_dlq.ingest.letters import LetterMaker
         from celery_dlq.ingest.source import open_source
-        from celery_dlq.unpack import bound_decoders
 
         store = self.store  # opened before a message is taken
         act = NotedAct(lambda: store, who=who, act="ingest", detail={"queue": queue, "to": to})

@@ -19,11 +19,11 @@ from celery_dlq.store.base import LetterKey, OngoingAct
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
+    from celery_dlq.api.erasure import Erasure
     from celery_dlq.archive.archiving import Archiver
     from celery_dlq.archive.bucket import Bucket
     from celery_dlq.archive.export import Exported
     from celery_dlq.archive.reading import Restoration, Search, Verified, Wanted
-    from celery_dlq.erasure import Erasure
     from celery_dlq.store import Store
     from celery_dlq.store.base import Lease, Segment
     from celery_dlq.upkeep.expiring import RetentionEngine
@@ -235,7 +235,7 @@ class RetentionAPI(AppParts):
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.erasure import Condition, Erasure, Matcher, Meant
+        from celery_dlq.api.erasure import Condition, Erasure, Matcher, Meant
         from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):

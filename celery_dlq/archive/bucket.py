@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from celery_dlq.base.process import DIRECTORY_MODE, private_opener
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
-from celery_dlq.process import DIRECTORY_MODE, private_opener
-from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
 from celery_dlq.spool.segment import fsync_directory
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.reading import Finding, Found, Search
 from celery_dlq.archive.segment import Line, moment
+from celery_dlq.base.redact import safe_text
 from celery_dlq.errors import ArchiveError, MissingExtra
-from celery_dlq.redact import safe_text
 
 if TYPE_CHECKING:
     import pyarrow

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from celery_dlq.base.redact import clip
 from celery_dlq.classify.evidence import arguments, is_a, may_have, read, shown_name
 from celery_dlq.classify.guarded import own_values
-from celery_dlq.redact import clip
 
 #: The most exceptions read for one decision, over its whole chain and all groups.
 NODE_LIMIT = 1_000

@@ -15,8 +15,8 @@ from enum import Enum
 from types import WrapperDescriptorType
 from typing import TypeGuard, TypeVar, cast
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify.guarded import Memory, bounded, call, may_have, read, shape_of
-from celery_dlq.redact import safe_message
 
 T = TypeVar("T")
 

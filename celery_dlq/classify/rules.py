@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import shown_name
@@ -28,7 +29,6 @@ from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
-from celery_dlq.redact import clip, safe_text
 from celery_dlq.settings import Settings
 
 logger: logging.Logger = logging.getLogger(__name__)

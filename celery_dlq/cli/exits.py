@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
+from celery_dlq.base.known import unknown_name
+from celery_dlq.base.redact import hide_known
 from celery_dlq.errors import CeleryDLQError, FilterError, OrdersError, StoreError
-from celery_dlq.known import unknown_name
-from celery_dlq.redact import hide_known
 from celery_dlq.view.text import visible
 
 #: Success; a list may be empty.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.cli.completion import (
     complete_group,
     complete_letter,
@@ -22,7 +23,6 @@ from celery_dlq.cli.completion import (
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.known import unknown_name
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Argument, Filter
 from celery_dlq.view import times

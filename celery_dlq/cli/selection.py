@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import click
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
 from celery_dlq.cli.options import Chosen
 from celery_dlq.cli.screens.letter import letter_table, next_step
@@ -22,7 +23,6 @@ from celery_dlq.errors import (
     UnknownRoute,
     UnknownTask,
 )
-from celery_dlq.known import unknown_name
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup, times

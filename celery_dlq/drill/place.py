@@ -15,11 +15,11 @@ from kombu import Connection
 from sqlalchemy import text
 from sqlalchemy.engine import URL
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.drill.plan import Plan
 from celery_dlq.drill.process import queue_of
 from celery_dlq.drill.proxy import FileLock, Proxy
 from celery_dlq.errors import DrillError, StoreError, StoreUnavailable
-from celery_dlq.redact import safe_message
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import Server

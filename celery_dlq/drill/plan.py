@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.process import private_opener
+from celery_dlq.base.process import private_opener
 
 #: The tasks of a drill, by whether they acknowledge late.
 TASKS = {False: "celery_dlq.drill.early", True: "celery_dlq.drill.late"}

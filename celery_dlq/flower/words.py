@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import ADDRESSES
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
 from celery_dlq.view import times
 from celery_dlq.view.groups import ends_of

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of, shown
-from celery_dlq.redact import Redactor
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
+from celery_dlq.base.redact import Redactor, safe_message
 from celery_dlq.errors import SettingsError
-from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_status
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
-from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.store.base import Operation
+from celery_dlq.store.hiding import hide_group, hide_letter, hide_operation, hide_status
 
 _REDACTOR = Redactor()
 

@@ -11,9 +11,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
+from celery_dlq.base.redact import clip, safe_message
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import HookError, SettingsError
-from celery_dlq.redact import clip, safe_message
 from celery_dlq.retry.policy import Uniform, full_jitter, uniform
 
 #: The name that requests give.

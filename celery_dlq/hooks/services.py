@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook, EventValue
 from celery_dlq.hooks.http import USER_AGENT, Poster
@@ -21,7 +22,6 @@ from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
 
 _PREFIX = "whsec_"

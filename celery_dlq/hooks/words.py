@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
+from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.hooks.event import Event, EventKind, EventValue
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
-from celery_dlq.redact import clip, safe_text
 
 #: The most characters of an exception's message: in a line for people, and in JSON.
 LINE_LIMIT, DATA_LIMIT = 300, 2_000

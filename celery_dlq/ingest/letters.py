@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.ingest.source import Taken
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.failure import failure_after, read_attempts
 from celery_dlq.worker.message import Contents, letter_id, read_contents

@@ -15,7 +15,7 @@ from kombu import Consumer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.json import dumps, loads
 
-from celery_dlq.addresses import broker_of, reach
+from celery_dlq.base.addresses import broker_of, reach
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
 from celery_dlq.redrive.broker.sqs import broker_errors, depth_of, is_on_sqs

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 
+from celery_dlq.base.redact import safe_text
 from celery_dlq.errors import MissingExtra
-from celery_dlq.redact import safe_text
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 

@@ -16,13 +16,13 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from celery_dlq.base.redact import safe_text
 from celery_dlq.classify import WITHOUT_A_RULE
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import Registry, family_of, single
 from celery_dlq.metrics.families import MOST_SETS, NONE, OTHER, Family, Labels
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.redact import safe_text
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from enum import Enum
 from operator import index
 from typing import ClassVar, TypeAlias
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import safe_text
 from celery_dlq.errors import FilterError, TriageError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Verdict
-from celery_dlq.redact import safe_text
 
 #: How long after its first letter a group is marked as new.
 NEW_FOR = timedelta(hours=24)

@@ -10,10 +10,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from celery_dlq.base.redact import hide_known
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import hide_known
 
 #: The name of the Celery task that calls handlers.
 HANDLE_TASK = "celery_dlq.handle"

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from celery_dlq.codec import plain_form, read_plain_form, read_record, record_of
+from celery_dlq.base.codec import plain_form, read_plain_form, read_record, record_of
+from celery_dlq.base.redact import clip
 from celery_dlq.model.fingerprint import FingerprintInput, Grounds
 from celery_dlq.model.headers import COUNT_LIMIT
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import clip
 
 #: Version of the dictionary form, checked when a spooled letter is read back.
 FORMAT = 1

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from celery_dlq.codec import read_record, record_of
+from celery_dlq.base.codec import read_record, record_of
 
 
 class OperationState(str, Enum):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from celery_dlq.base.known import ends_with, names_its_fields, unknown_name
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.known import ends_with, names_its_fields, unknown_name
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
 

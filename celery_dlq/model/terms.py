@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from celery_dlq.base.redact import LONGEST, as_in_a_form, text_of
 from celery_dlq.model.fingerprint import variable_parts
-from celery_dlq.redact import LONGEST, as_in_a_form, text_of
 
 #: The most values of a message that are kept.
 MESSAGE_LIMIT = 8

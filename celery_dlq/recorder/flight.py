@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.codec import raw_body
+from celery_dlq.base.codec import raw_body
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.returned import share, unshare

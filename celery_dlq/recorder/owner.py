@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
 
-from celery_dlq.process import DIRECTORY_MODE, boot_of, identity, private_opener
+from celery_dlq.base.process import DIRECTORY_MODE, boot_of, identity, private_opener
 
 #: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
 BEAT_S, SILENT_S = 15.0, 180.0
@@ -37,7 +37,7 @@ class Owner:
     worker: str
     host: str
     pid: int | None
-    #: See :func:`celery_dlq.process.identity`.
+    #: See :func:`celery_dlq.base.process.identity`.
     process: str
     began_at: str
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from billiard.process import current_process
 
-from celery_dlq.process import private_opener
+from celery_dlq.base.process import private_opener
 
 _NAME = "returned"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from celery_dlq.codec import decode_table, encode_table, quick_json
-from celery_dlq.process import private_opener
+from celery_dlq.base.codec import decode_table, encode_table, quick_json
+from celery_dlq.base.process import private_opener
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.layout import Mark
 
@@ -119,7 +119,7 @@ class Accepted:
     #: The worker, and the process or thread of its pool that got the message.
     worker: str
     pid: int | None
-    #: The identity of the worker's parent process: see :func:`celery_dlq.process.identity`.
+    #: The identity of the worker's parent process: see :func:`celery_dlq.base.process.identity`.
     process: str
     #: Whether the broker has certainly forgotten it. If not, the broker may deliver it again.
     is_acknowledged: bool

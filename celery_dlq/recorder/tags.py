@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from celery_dlq.process import private_opener
+from celery_dlq.base.process import private_opener
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.redact import Redactor
+from celery_dlq.base.redact import Redactor
 from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from celery_dlq.addresses import broker_of
+from celery_dlq.base.addresses import broker_of
+from celery_dlq.base.process import identity
 from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
 from celery_dlq.model.operation import DEFAULT_ORDERS, Counts, OperationState, Orders
-from celery_dlq.process import identity
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import Repairs, described

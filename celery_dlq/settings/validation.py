@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from celery_dlq.base.known import near_names
 from celery_dlq.errors import page
-from celery_dlq.known import near_names
 
 #: The schemes of places that keep files for ever, each with the package that fsspec needs for it.
 PACKAGES = {

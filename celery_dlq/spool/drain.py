@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
+from celery_dlq.base.process import private_opener
 from celery_dlq.errors import CeleryDLQError, RecordRefused
-from celery_dlq.process import private_opener
 from celery_dlq.spool.segment import NewerRecord, Record, decode, fsync_directory, locked
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from celery_dlq.base.process import DIRECTORY_MODE, private_opener
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.process import DIRECTORY_MODE, private_opener
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
-from celery_dlq.codec import read_record, record_of
+from celery_dlq.base.codec import read_record, record_of
+from celery_dlq.base.known import names_its_fields, unknown_name
+from celery_dlq.base.redact import LONGEST, REDACTED
 from celery_dlq.errors import FilterError
-from celery_dlq.known import names_its_fields, unknown_name
 from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
-from celery_dlq.redact import LONGEST, REDACTED
 
 _Word = TypeVar("_Word", bound=Enum)
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import (
     TRIES,

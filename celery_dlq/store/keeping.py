@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any
 
-from celery_dlq.codec import read_record, record_of
+from celery_dlq.base.codec import read_record, record_of
 from celery_dlq.store.filter import Filter
 
 _DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Column, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json, record_of
+from celery_dlq.base.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.tables import content, group, letter

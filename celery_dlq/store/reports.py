@@ -20,11 +20,11 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json, read_record, record_of
+from celery_dlq.base.codec import dump_json, read_record, record_of
+from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.errors import TaskLost
 from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
-from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.archiving import totals_of
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import arrival, count, report

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.model.states import State
-from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.archiving import Archiving
 from celery_dlq.store.automations import Automations

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from celery_dlq.api.isolation import isolated
+from celery_dlq.base.known import ends_with, unknown_task
+from celery_dlq.base.redact import clip
 from celery_dlq.classify import Decision
-from celery_dlq.known import ends_with, unknown_task
 from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.testing.messages import Messages
 from celery_dlq.view.text import counted

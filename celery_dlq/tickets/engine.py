@@ -13,11 +13,11 @@ from http.client import HTTPException
 from typing import Any, ClassVar, NamedTuple
 from urllib.request import Request
 
+from celery_dlq.base.redact import REDACTED, hide_known
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.errors import CeleryDLQError, HandlerError, SettingsError, TicketError, page
 from celery_dlq.hooks.http import USER_AGENT, make_opener, may_pass, origin_of, text_of, unanswered
 from celery_dlq.model.handling import HandlerLetter, Leave, Ticket
-from celery_dlq.redact import REDACTED, hide_known
 from celery_dlq.settings.validation import Allowed
 from celery_dlq.tickets.text import TicketText, text_about
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from celery_dlq.base.redact import clip, clip_middle
 from celery_dlq.hooks.words import flat
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redact import clip, clip_middle
 
 #: The most characters of a title; Jira and GitLab take 255, GitHub takes 256.
 TITLE_LIMIT = 240

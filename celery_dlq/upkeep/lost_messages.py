@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq import process
+from celery_dlq.base import process
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import TaskLost
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import redrive_of
@@ -26,7 +27,6 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import RecorderReport, ReportKind
 from celery_dlq.recorder import Accepted, Taken, Uncovered
 from celery_dlq.recorder.owner import owner_in
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.message import envelope, letter_id, read_contents
 from celery_dlq.worker.request.fate import is_of_run, stored_success

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery_dlq.base.known import names_its_fields
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.known import names_its_fields
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.store.base import Expiry, HistoryBounds
 from celery_dlq.store.filter import Filter

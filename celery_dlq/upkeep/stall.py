@@ -19,7 +19,7 @@ from typing import Any
 from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
-from celery_dlq.addresses import reach
+from celery_dlq.base.addresses import reach
 from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.broker.queues import messages_in

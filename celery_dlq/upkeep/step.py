@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from celery import bootsteps
 from celery.utils.log import get_logger
 
-from celery_dlq.process import identity
+from celery_dlq.base.process import identity
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.worker.step import ends_in_one_line
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from celery_dlq.redact import ELIDED
+from celery_dlq.base.redact import ELIDED
 from celery_dlq.store.base import Operation
 from celery_dlq.tickets.text import code_block, longest_run
 from celery_dlq.view.brief import Arguments, Brief, Outside, Standing

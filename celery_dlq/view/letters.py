@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from celery_dlq.base.redact import ELIDED, hide_known
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
-from celery_dlq.redact import ELIDED, hide_known
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted, visible_lines
 from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
@@ -46,7 +46,7 @@ _FIRST: Mapping[Reason, str] = {
 #: Bytes that are shown, and bytes per line of a dump.
 SHOWN_LIMIT, _LINE = 1_024, 16
 
-#: Stands for the mark of :func:`~celery_dlq.redact.clip`.
+#: Stands for the mark of :func:`~celery_dlq.base.redact.clip`.
 _MARK = f"{ELIDED} [1"
 
 #: The part of a verdict's contents that has several lines, and is shown as a block.

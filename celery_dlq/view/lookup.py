@@ -13,7 +13,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq import hiding
+from celery_dlq.base.known import unknown_name
+from celery_dlq.base.redact import Redactor, clip
 from celery_dlq.errors import (
     AmbiguousId,
     CeleryDLQError,
@@ -23,11 +24,10 @@ from celery_dlq.errors import (
     UnknownLetter,
     UnknownOperation,
 )
-from celery_dlq.known import unknown_name
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.redact import Redactor, clip
+from celery_dlq.store import hiding
 from celery_dlq.store.base import Filter, Operation, Page, Rows
 from celery_dlq.view import times
 from celery_dlq.view.text import counted

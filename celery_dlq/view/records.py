@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any
 
 from celery_dlq.archive.reading import Finding, Found
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import REDACTED, Redactor
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket, Handling
@@ -22,7 +23,6 @@ from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
 from celery_dlq.recorder import Left
-from celery_dlq.redact import REDACTED, Redactor
 from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Segment, Stats

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery_dlq.redact import REDACTED, Redactor, clip, safe_repr
+from celery_dlq.base.redact import REDACTED, Redactor, clip, safe_repr
 from celery_dlq.redrive.letter.checks import Call, filled_by
 from celery_dlq.view.text import first_line
 

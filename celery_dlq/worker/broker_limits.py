@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from celery_dlq.addresses import broker_of, has_several
+from celery_dlq.base.addresses import broker_of, has_several
 from celery_dlq.errors import page
 
 #: Half of RabbitMQ's default ``consumer_timeout``. RabbitMQ closes a consumer that keeps a message for longer

@@ -11,6 +11,7 @@ from typing import Any
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 
+from celery_dlq.base.redact import TRACEBACK_LIMIT, clip, clip_middle, safe_message, safe_text
 from celery_dlq.classify import is_a
 from celery_dlq.errors import TaskAborted
 from celery_dlq.model.fingerprint import Grounds
@@ -23,7 +24,6 @@ from celery_dlq.model.letter import (
     attempt_to_dict,
 )
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import TRACEBACK_LIMIT, clip, clip_middle, safe_message, safe_text
 from celery_dlq.worker.celery_quirks.pools import is_of_green_pool, is_terminated
 
 #: Attempts kept in the retry header: the first one, because it opens the retry window, and the latest ones.

@@ -18,13 +18,13 @@ from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
 from kombu.exceptions import ContentDisallowed
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import PoolFailed
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
 from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents

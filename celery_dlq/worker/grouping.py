@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
+from celery_dlq.base.redact import Redactor, safe_message, safe_text
 from celery_dlq.classify import Decision, decide, is_a, is_built_in, subject
 from celery_dlq.classify.chain import Budget, Link, members, walk, wrapped
 from celery_dlq.classify.evidence import bases, dotted_name, may_have, read, shown_name
@@ -34,7 +35,6 @@ from celery_dlq.model.fingerprint import (
 )
 from celery_dlq.model.letter import DeadLetter, Failure
 from celery_dlq.model.terms import leaves
-from celery_dlq.redact import Redactor, safe_message, safe_text
 
 #: The most frames of libraries that stand in for missing own frames, the most causes, and the innermost own
 #: frames whose lines count: a helper that raises, and the line that calls it.

@@ -11,7 +11,8 @@ from typing import Any
 
 from kombu.serialization import loads
 
-from celery_dlq.codec import raw_body
+from celery_dlq.base.codec import raw_body
+from celery_dlq.base.redact import safe_text
 from celery_dlq.model.headers import (
     COMPRESSED_HEADER,
     DELIVERY_HEADERS,
@@ -26,7 +27,6 @@ from celery_dlq.model.headers import (
     release_of,
 )
 from celery_dlq.model.letter import NO_TASK, Envelope
-from celery_dlq.redact import safe_text
 
 #: AMQP's message properties that a sender may set, and what SQS adds to them; the rest belongs to one
 #: delivery. The id by which a FIFO queue of SQS drops duplicates is left out: within five minutes, SQS would

@@ -14,10 +14,10 @@ from celery import bootsteps
 from celery.signals import beat_embedded_init
 from celery.utils.log import get_logger
 
+from celery_dlq.base.unpack import bound_decoders
 from celery_dlq.errors import SettingsError
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.recorder.owner import leave_pools
-from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.body.ending import last_run
 from celery_dlq.worker.body.log import RunLogHandler
 from celery_dlq.worker.broker_limits import not_covered

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Classifier
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Delivery
-from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from datetime import timedelta
 from support.factories import T0, attempt, letter
 
 from celery_dlq import AutoRedrive, Filter, Settings, State
+from celery_dlq.base.redact import Redactor
 from celery_dlq.model.automation import Candidate
 from celery_dlq.model.letter import Outcome
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import Clock, RedriveContext
 from celery_dlq.redrive.operation import Operations

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.cli.exits import STORE, NamingGroup, leave
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.known import unknown_name
 
 
 @click.group("db", cls=NamingGroup, alone="current")

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 import celery_dlq
+from celery_dlq.base.known import unknown_name
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.known import unknown_name
 
 #: The pages in a wheel, and in a checkout.
 _PACKAGE = Path(celery_dlq.__file__).parent

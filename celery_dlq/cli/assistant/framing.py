@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import clip
 from celery_dlq.view.brief_text import JSON_NOTICE
 from celery_dlq.view.text import visible, visible_lines
 

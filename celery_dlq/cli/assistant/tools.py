@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from celery_dlq.base.known import unknown_name
+from celery_dlq.base.redact import clip
 from celery_dlq.cli.admin.help import help_command
 from celery_dlq.cli.assistant.commands import explain, propose
 from celery_dlq.cli.assistant.framing import LONGEST, framed, framed_error
@@ -25,8 +27,6 @@ from celery_dlq.cli.redrive.operations import list_operations
 from celery_dlq.cli.redrive.operations import show as show_operation
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.known import unknown_name
-from celery_dlq.redact import clip
 from celery_dlq.view.text import visible
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.base.known import near_names, unknown_name, unknown_task
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
 from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import page
-from celery_dlq.known import near_names, unknown_name, unknown_task
 from celery_dlq.model.automation import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task

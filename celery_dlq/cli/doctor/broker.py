@@ -9,7 +9,8 @@ from typing import Any
 
 from kombu.exceptions import DecodeError, SerializerNotInstalled
 
-from celery_dlq.addresses import broker_of, reach
+from celery_dlq.base.addresses import broker_of, reach
+from celery_dlq.base.known import near_names
 from celery_dlq.cli.doctor import (
     BROKER_TIMEOUT_S,
     Finding,
@@ -26,7 +27,6 @@ from celery_dlq.cli.doctor import (
 )
 from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
-from celery_dlq.known import near_names
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration

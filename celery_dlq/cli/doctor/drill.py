@@ -11,7 +11,7 @@ import click
 from celery import __version__ as CELERY
 
 from celery_dlq import __version__ as VERSION
-from celery_dlq.addresses import broker_of
+from celery_dlq.base.addresses import broker_of
 from celery_dlq.cli.doctor import Level, app, broker, storage
 from celery_dlq.cli.doctor.command import examine
 from celery_dlq.cli.exits import FAILED, for_app, leave

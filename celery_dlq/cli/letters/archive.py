@@ -13,6 +13,7 @@ import click
 
 from celery_dlq.archive.reading import Finding, Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
+from celery_dlq.base.codec import dump_json
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.letters.removal import removing
 from celery_dlq.cli.options import (
@@ -27,7 +28,6 @@ from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.codec import dump_json
 from celery_dlq.errors import UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.model.terms import (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_explained
 from celery_dlq.cli.letters.schedule import find_task, schedule_parts, schedule_record
@@ -17,7 +18,6 @@ from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, LetterDeleted, UnknownGroup, UnknownLetter
-from celery_dlq.known import unknown_name
 from celery_dlq.model.letter import DeadLetter, Explanation
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, TypeCount

@@ -29,9 +29,9 @@ from celery_dlq.view import times
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
+    from celery_dlq.base.redact import Redactor
     from celery_dlq.classify import Rejudged
-    from celery_dlq.redact import Redactor
-    from celery_dlq.regroup import Fate, Regrouper
+    from celery_dlq.upkeep.regroup import Fate, Regrouper
 
 _STATES = (State.DEAD, State.REDRIVEN)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import click
 
+from celery_dlq.api.erasure import Erased, Erasure, Found, SpooledLetters
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, NamingGroup, leave, reading
 from celery_dlq.cli.options import (
@@ -27,7 +28,6 @@ from celery_dlq.cli.options import (
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.erasure import Erased, Erasure, Found, SpooledLetters
 from celery_dlq.errors import OpenLetters, RepairError
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Filter, Lease

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
@@ -19,7 +20,6 @@ from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_in
 from celery_dlq.cli.selection import confirm, left_alone, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError
-from celery_dlq.known import unknown_name
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
+from celery_dlq.base.codec import dump_json
 from celery_dlq.cli.screens.parts import (
     Block,
     Column,
@@ -22,7 +23,6 @@ from celery_dlq.cli.screens.parts import (
     as_text,
     plain_part,
 )
-from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
 from celery_dlq.view.records import csv_lines

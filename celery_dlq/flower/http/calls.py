@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from celery_dlq.bounded import in_thread
+from celery_dlq.base.bounded import in_thread
 from celery_dlq.errors import StoreUnavailable
 
 T = TypeVar("T")

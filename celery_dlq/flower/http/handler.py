@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.web import HTTPError, RequestHandler
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
 from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower import words
 from celery_dlq.flower.http.permission import (

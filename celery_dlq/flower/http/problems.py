@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 from tornado.web import HTTPError
 
+from celery_dlq.base.redact import hide_known
 from celery_dlq.errors import (
     AmbiguousId,
     CeleryDLQError,
@@ -23,7 +24,6 @@ from celery_dlq.errors import (
     UnknownLetter,
     UnknownOperation,
 )
-from celery_dlq.redact import hide_known
 from celery_dlq.view.text import visible
 
 

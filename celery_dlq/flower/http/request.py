@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 from tornado.httputil import HTTPServerRequest
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.errors import FilterError
-from celery_dlq.known import unknown_name
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Argument, Filter
 from celery_dlq.view import times

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import SettingsError
 from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.permission import Forms
 from celery_dlq.model.route import Route, owner_of
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.base.redact import clip, hide_known
 from celery_dlq.errors import (
     FilterError,
     MessageChanged,
@@ -23,7 +24,6 @@ from celery_dlq.flower.http.problems import Refused, problem_of
 from celery_dlq.flower.http.request import Given, first, reason_in, sent
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often, redrive_one
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redact import clip, hide_known
 from celery_dlq.redrive.letter.contents import Contents
 from celery_dlq.redrive.letter.edit import (
     PARTS,

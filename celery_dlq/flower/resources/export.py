@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.iostream import StreamClosedError
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
@@ -18,7 +19,6 @@ from celery_dlq.flower.http.request import Given, asked
 from celery_dlq.flower.resources.audit import finder_of
 from celery_dlq.flower.resources.groups import group_records, read_wanted
 from celery_dlq.model.group import GroupMark
-from celery_dlq.redact import clip
 from celery_dlq.view import records, times
 from celery_dlq.view.records import csv_lines
 

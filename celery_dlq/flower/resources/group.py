@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.flower import charts, words
 from celery_dlq.flower.http.handler import Api, Page
@@ -34,7 +35,6 @@ from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts
-from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, UnknownLetter
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import Given, asked, first, to_pairs
@@ -31,7 +32,6 @@ from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
-from celery_dlq.redact import clip
 from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import automations as facts

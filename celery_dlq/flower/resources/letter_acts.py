@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
 from celery_dlq.flower.http.request import Given, Take, choice, first, one, reason_in
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.redact import clip
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times

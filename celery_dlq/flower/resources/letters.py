@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.base.redact import LONGEST, clip
 from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Api, Page
@@ -30,7 +31,6 @@ from celery_dlq.flower.http.request import (
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.redact import LONGEST, clip
 from celery_dlq.store.base import Filter, Number
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.view import lookup, records, times

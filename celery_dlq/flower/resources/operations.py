@@ -9,16 +9,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.base.redact import clip
 from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import first, limit_of, reason_in, words_of
-from celery_dlq.hiding import hide_operation
 from celery_dlq.model.operation import ENDED, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
-from celery_dlq.redact import clip
 from celery_dlq.redrive.pacing import canary_succeeded
 from celery_dlq.store.base import Operation, Rows
+from celery_dlq.store.hiding import hide_operation
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.operations import TROUBLED, outcome_text, why_text
 from celery_dlq.view.text import short_ids

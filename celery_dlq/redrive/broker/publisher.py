@@ -16,8 +16,8 @@ from kombu.exceptions import OperationalError
 from kombu.transport.virtual.base import Base64
 from kombu.utils.json import dumps
 
-from celery_dlq.addresses import reach
-from celery_dlq.codec import quick_json
+from celery_dlq.base.addresses import reach
+from celery_dlq.base.codec import quick_json
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.broker.amqp import ConfirmingPublisher

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from celery.utils.log import get_logger
 from kombu.transport.virtual import Channel as VirtualChannel
 
-from celery_dlq.addresses import reach
-from celery_dlq.codec import read_json
+from celery_dlq.base.addresses import reach
+from celery_dlq.base.codec import read_json
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter

@@ -10,11 +10,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
 from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
-from celery_dlq.redact import clip
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole

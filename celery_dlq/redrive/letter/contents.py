@@ -14,12 +14,12 @@ from typing import Any
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.utils.saferepr import saferepr
 
+from celery_dlq.base.redact import REDACTED, Redactor, clip
+from celery_dlq.base.unpack import READ_LIMIT
 from celery_dlq.errors import RepairError
 from celery_dlq.model.headers import OWN_HEADERS
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redact import REDACTED, Redactor, clip
 from celery_dlq.redrive.letter.payload import OpenLetter, read_payload, write_payload
-from celery_dlq.unpack import READ_LIMIT
 
 #: Headers that cannot be changed, and the reason, or the option that changes them.
 FIXED: Mapping[str, str] = {

@@ -9,11 +9,12 @@ from typing import Any
 
 from kombu.utils import json
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import Redactor
+from celery_dlq.base.unpack import SHOWN_LIMIT
 from celery_dlq.errors import NothingChanged, RepairError
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter.contents import (
     COPIES,
     Contents,
@@ -27,7 +28,6 @@ from celery_dlq.redrive.letter.payload import OpenLetter, accepted_by
 from celery_dlq.redrive.letter.repair import upgraded
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Edit
-from celery_dlq.unpack import SHOWN_LIMIT
 
 #: The parts of the text, each with the type of its value, for people.
 PARTS: Mapping[str, tuple[type, str]] = {

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.bounded import TakesTooLong, bounded
+from celery_dlq.base.bounded import TakesTooLong, bounded
+from celery_dlq.base.known import unknown_name
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import FunctionHangs, RepairError
-from celery_dlq.known import unknown_name
-from celery_dlq.redact import safe_message
 from celery_dlq.redrive.letter.contents import Contents
 
 #: Gets copies of args, kwargs and headers, and returns new ones, or None to leave the letter out.

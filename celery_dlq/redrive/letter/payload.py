@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from kombu import serialization
 from kombu.exceptions import SerializerNotInstalled
 
-from celery_dlq.codec import read_json
+from celery_dlq.base.codec import read_json
+from celery_dlq.base.unpack import READ_LIMIT, SHOWN_LIMIT, check_size, unpack
 from celery_dlq.errors import BodyTooLarge, PayloadError
 from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.headers import COMPRESSED_HEADER, has_header
 from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope
 from celery_dlq.redrive.broker.message import reason
-from celery_dlq.unpack import READ_LIMIT, SHOWN_LIMIT, check_size, unpack
 
 #: Names of the positional parameters of a task, in order; None if the task is unknown.
 Parameters = Sequence[str] | None

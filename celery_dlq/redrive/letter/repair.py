@@ -9,12 +9,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from celery_dlq.base.redact import Redactor, clip
 from celery_dlq.errors import FunctionHangs, RepairError
-from celery_dlq.hiding import hide_assignment
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Repair
-from celery_dlq.redact import Redactor, clip
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.letter.checks import Call
 from celery_dlq.redrive.letter.contents import (
@@ -32,6 +31,7 @@ from celery_dlq.redrive.letter.payload import (
     task_of,
     write_payload,
 )
+from celery_dlq.store.hiding import hide_assignment
 
 
 def described(repair: Repair, redactor: Redactor) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from celery._state import _task_stack
 from celery.app.utils import find_app
 from celery.exceptions import Ignore
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import SandboxError
 from celery_dlq.model.letter import DeadLetter, Envelope
-from celery_dlq.redact import safe_message
 from celery_dlq.redrive.letter.payload import Payload, accepted_by, read_payload, task_of
 
 #: Seconds that the process has to import the app.

@@ -13,8 +13,8 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.errors import FilterError, UnknownGroup
 from celery_dlq.model.group import (
     ANY_GROUP,
@@ -26,7 +27,6 @@ from celery_dlq.model.group import (
     hour_of,
 )
 from celery_dlq.model.states import State, Verdict
-from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes

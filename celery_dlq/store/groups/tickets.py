@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import hide_known
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import (
     Escalate,
@@ -17,7 +18,6 @@ from celery_dlq.model.handling import (
     Ticket,
     TicketKind,
 )
-from celery_dlq.redact import hide_known
 from celery_dlq.store.database.tables import ticket
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import and_, bindparam, select, union, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import safe_text
 from celery_dlq.model.group import (
     Annotate,
     Arrivals,
@@ -26,7 +27,6 @@ from celery_dlq.model.group import (
     within_hour,
 )
 from celery_dlq.model.states import State
-from celery_dlq.redact import safe_text
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.rows.query import one_of

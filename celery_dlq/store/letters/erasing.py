@@ -23,10 +23,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables

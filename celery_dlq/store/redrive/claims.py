@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import decode_table
+from celery_dlq.base.codec import decode_table
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import Reason, State, Verdict

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import State
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Change, Edit
 from celery_dlq.store.database.tables import change, content, letter
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, or_, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import clip
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import SendingState
-from celery_dlq.redact import clip
 from celery_dlq.store.database.tables import sending
 from celery_dlq.store.redrive import send_log
 from celery_dlq.store.rows.merge import redrive_of

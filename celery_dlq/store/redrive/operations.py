@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import CompoundSelect, and_, func, insert, literal, or_, select, union_all, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import hide_known
 from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
-from celery_dlq.redact import hide_known
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.tables import claim, operation, sending

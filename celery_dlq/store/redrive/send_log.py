@@ -20,8 +20,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, literal, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import clip
 from celery_dlq.model.operation import SendingState
-from celery_dlq.redact import clip
 from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment

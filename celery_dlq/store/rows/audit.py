@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
-from celery_dlq.redact import KNOWN
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.tables import audit, group

@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import safe_text
 from celery_dlq.model.states import State
-from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.tables import claim, content, group, held, letter, parked, sending

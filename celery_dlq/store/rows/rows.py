@@ -16,7 +16,8 @@ from typing import Any, TypeVar, cast, get_type_hints
 from sqlalchemy import Column, Table
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import decode_table, dump_json, encode_table, read_record, record_of
+from celery_dlq.base.codec import decode_table, dump_json, encode_table, read_record, record_of
+from celery_dlq.base.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.letter import (
     ATTEMPT_MESSAGE_LIMIT,
@@ -26,7 +27,6 @@ from celery_dlq.model.letter import (
     Explanation,
 )
 from celery_dlq.model.states import State
-from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 
@@ -150,7 +150,7 @@ def without_secrets(row: Row, stored: Callable[[Any], Any]) -> dict[str, Any]:
     """The row of a letter without secrets in what is searched. When it was written, the settings may have
     hidden fewer of them.
 
-    :param stored: of a :class:`~celery_dlq.redact.Redactor`.
+    :param stored: of a :class:`~celery_dlq.base.redact.Redactor`.
     """
     shown = {name: dump_json(stored(json.loads(row[name]))) for name in ("args", "kwargs")}
     return {**row, "message": stored(row["message"]), **shown}

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Table, and_, case, literal_column, or_, select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import clip
 from celery_dlq.model.group import Arrivals, hour_of
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.redact import clip
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import Dialect

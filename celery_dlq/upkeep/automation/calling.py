@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
+from celery_dlq.base.redact import Redactor, safe_message
 from celery_dlq.classify import is_a
 from celery_dlq.classify.chain import Budget, Link, reachable, walk
 from celery_dlq.errors import HandlerError, NothingChanged, RecordRefused, RepairError, StoreError
-from celery_dlq.hiding import hide_letter
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import (
     VERDICTS,
@@ -36,12 +36,12 @@ from celery_dlq.model.handling import (
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.redrive.letter.contents import contents_of
 from celery_dlq.redrive.letter.edit import make_edit
 from celery_dlq.redrive.letter.payload import accepted_by
 from celery_dlq.redrive.letter.repair import upgraded
 from celery_dlq.store.base import Edit, Scope
+from celery_dlq.store.hiding import hide_letter
 from celery_dlq.upkeep.automation.conditions import why_stopped
 from celery_dlq.upkeep.automation.handler import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name

@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.base.known import unknown_name
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.known import unknown_name
 from celery_dlq.model.automation import EVERY, AutoState, AutoStatus
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.worker import Circuits

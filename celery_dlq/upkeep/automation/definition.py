@@ -9,8 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from operator import attrgetter
 from typing import Protocol
 
+from celery_dlq.base.known import names_its_fields
 from celery_dlq.errors import OrdersError, SettingsError, page
-from celery_dlq.known import names_its_fields
 from celery_dlq.model.automation import AutoMode
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State

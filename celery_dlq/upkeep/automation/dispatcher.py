@@ -15,11 +15,11 @@ from typing import Any
 
 from celery.utils.log import get_logger
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.operation import Orders
-from celery_dlq.redact import safe_message
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.operation import Operations
 from celery_dlq.store.base import Filter, Lease

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from celery.utils.log import get_logger
 
+from celery_dlq.base.known import unknown_task
 from celery_dlq.errors import HandlerError, OperationError
-from celery_dlq.known import unknown_task
 from celery_dlq.model.automation import AutoStatus, actor_of, auto_of
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.operation import ENDED, OperationState

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from celery_dlq.base.known import names_its_fields
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.known import names_its_fields
 from celery_dlq.settings.validation import number
 
 _DOCS = page("auto-redrive")

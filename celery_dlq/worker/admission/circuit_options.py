@@ -13,10 +13,10 @@ from typing import Any
 
 from celery.utils.log import get_logger
 
+from celery_dlq.base.redact import hide_known, safe_message, safe_text
 from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.assignment import signature_for_messages
-from celery_dlq.redact import hide_known, safe_message, safe_text
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.worker.options import TaskOptions
 

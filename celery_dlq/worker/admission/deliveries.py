@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 
 from celery.utils.log import get_logger
 
-from celery_dlq import process
+from celery_dlq.base import process
 from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.message import brokers_count, is_dropped_next

@@ -19,6 +19,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.serialization import raise_with_context
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a
 from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
@@ -29,7 +30,6 @@ from celery_dlq.model.headers import (
     free_runs,
 )
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.redact import safe_message
 from celery_dlq.retry import Exhausted
 from celery_dlq.worker.body.ending import (
     Ending,

@@ -10,9 +10,9 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_logger
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
     next_step,

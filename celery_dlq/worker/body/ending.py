@@ -18,11 +18,11 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Retry
 from celery.utils.log import get_logger
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.model.headers import attempt_number, redrive_of
 from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.failure import (
     failure_after,

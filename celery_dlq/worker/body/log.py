@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from celery.utils.log import LoggingProxy
 
-from celery_dlq.redact import Redactor, clip, safe_message, safe_text
+from celery_dlq.base.redact import Redactor, clip, safe_message, safe_text
 from celery_dlq.settings import Settings
 from celery_dlq.worker.failure import type_name
 

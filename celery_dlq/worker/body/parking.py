@@ -21,11 +21,11 @@ from celery.utils.log import get_logger
 from celery.utils.time import maybe_make_aware
 from kombu import Producer
 
-from celery_dlq.codec import raw_body
+from celery_dlq.base.codec import raw_body
+from celery_dlq.base.redact import safe_message
 from celery_dlq.model.headers import COMPRESSED_HEADER
 from celery_dlq.model.letter import Attempt, Envelope, Failure, Parking
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import Waiting, current_run
 from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text

@@ -22,11 +22,11 @@ from celery.states import FAILURE
 from celery.utils.log import get_logger
 from celery.utils.serialization import get_pickleable_exception
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a, tells_its_class
 from celery_dlq.model.letter import Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.recorder import returned
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import (
     FINISHED,
     UNREPORTED,

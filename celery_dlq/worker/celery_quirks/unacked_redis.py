@@ -24,7 +24,7 @@ from celery.utils.log import get_logger
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
-from celery_dlq.addresses import broker_of
+from celery_dlq.base.addresses import broker_of
 from celery_dlq.recorder.tags import ASKED, Noted, Tags
 from celery_dlq.worker.celery_quirks.brokers import is_on_redis
 from celery_dlq.worker.celery_quirks.redis_take import taken_at

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
 
-from celery_dlq.process import pid_of_run
+from celery_dlq.base.process import pid_of_run
 from celery_dlq.recorder import Entry, FlightRecorder
 from celery_dlq.worker.request.closing import Closing
 from celery_dlq.worker.request.request import DLQRequest

@@ -18,9 +18,9 @@ from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.utils.log import get_logger
 from celery.worker.request import Request
 
+from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import PoolFailed
 from celery_dlq.model.worker import Delivery
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.report import einfo_of, failed_outside
 from celery_dlq.worker.celery_quirks.pools import forget_job, free_slots_in_turn
 from celery_dlq.worker.request.fate import is_internal

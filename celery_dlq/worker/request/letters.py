@@ -13,6 +13,8 @@ from billiard.exceptions import WorkerLostError
 from celery.exceptions import InvalidTaskError, Reject, TimeLimitExceeded
 from celery.utils.log import get_logger
 
+from celery_dlq.base.process import pid_of, pid_of_run
+from celery_dlq.base.redact import safe_message, safe_text
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen, TaskCancelled
 from celery_dlq.model.fingerprint import Grounds
@@ -21,8 +23,6 @@ from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, 
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import Circuit, Delivery
-from celery_dlq.process import pid_of, pid_of_run
-from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.parking import new_parking
 from celery_dlq.worker.failure import (

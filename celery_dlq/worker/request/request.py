@@ -23,14 +23,14 @@ from celery.utils.functional import noop
 from celery.utils.log import get_logger
 from celery.worker.request import Request
 
+from celery_dlq.base.codec import raw_body
+from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import is_a
-from celery_dlq.codec import raw_body
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.recorder.returned import has_returned
-from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
 from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green

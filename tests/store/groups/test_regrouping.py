@@ -10,7 +10,7 @@ import pytest
 from support.factories import T0, attempt, letter
 from support.stores.rollup_checks import assert_counts_hold
 
-from celery_dlq import regroup
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import (
@@ -24,9 +24,9 @@ from celery_dlq.model.group import (
     Resolve,
     Split,
 )
-from celery_dlq.redact import Redactor
-from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
+from celery_dlq.upkeep import regroup
+from celery_dlq.upkeep.regroup import Regrouper
 from celery_dlq.worker.grouping import Grouping
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")

@@ -13,7 +13,7 @@ from support.factories import T0, attempt, letter, operation, parking
 from support.stores import redriving
 from support.stores.history import edit
 
-from celery_dlq.codec import dump_json
+from celery_dlq.base.codec import dump_json
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.handling import Discard, Escalate

@@ -8,9 +8,9 @@ import pytest
 from support.factories import T0, attempt, letter, parking
 from support.stores import redriving
 
+from celery_dlq.base.redact import safe_text
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import State, Verdict
-from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.letters import pages
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from support.factories import T0, envelope, letter
 
-from celery_dlq.codec import decode_table, encode_table
+from celery_dlq.base.codec import decode_table, encode_table
 from celery_dlq.model import headers as known
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State

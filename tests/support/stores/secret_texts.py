@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.factories import T0, attempt, envelope, operation
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.hiding import hide_act, hide_group, hide_letter, hide_operation
+from celery_dlq.base.redact import safe_message
 from celery_dlq.hooks.words import letter_data
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import Group
@@ -25,8 +25,8 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
-from celery_dlq.redact import safe_message
 from celery_dlq.store.base import AuditRow
+from celery_dlq.store.hiding import hide_act, hide_group, hide_letter, hide_operation
 from celery_dlq.store.rows.rows import letter_row, storable
 from celery_dlq.tickets.text import text_about
 from celery_dlq.view.letters import shown_body

@@ -25,6 +25,7 @@ from support.stores.planted_secrets import GROUP, OPERATION, SECRET, TASK_ID, TE
 from celery_dlq import DLQTask
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.base.redact import hide_known
 from celery_dlq.cli import dlq
 from celery_dlq.cli.assistant.tools import TOOLS, call
 from celery_dlq.flower.routes import API, PAGES
@@ -33,7 +34,6 @@ from celery_dlq.metrics.collector import register
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import Annotate, Assign
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redact import hide_known
 from celery_dlq.store.base import Filter
 from celery_dlq.tickets.text import text_about
 from celery_dlq.worker.failure import failure_after

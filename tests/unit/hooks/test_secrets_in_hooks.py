@@ -9,10 +9,10 @@ import sentry_sdk
 from support.factories import T0
 from support.stores.planted_secrets import SECRET, planted_letter, planted_operation
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.hooks import Event, EventHook, EventKind, Log, Sentry, Slack, Webhook
 from celery_dlq.hooks.caller import Caller, Waiting
 from celery_dlq.model.group import Group
-from celery_dlq.redact import Redactor
 
 KINDS = {
     EventKind.DEAD_LETTER: planted_letter(),

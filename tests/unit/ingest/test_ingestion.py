@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from support.factories import T0, envelope
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import IngestError, RecordRefused, StoreUnavailable
 from celery_dlq.ingest.ingestion import Ingestion
 from celery_dlq.ingest.letters import LetterMaker
 from celery_dlq.ingest.source import Taken
-from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Filter, Saved
 from celery_dlq.worker.grouping import Grouping
 

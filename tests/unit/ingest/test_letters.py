@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0, envelope
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.ingest.letters import RULE, LetterMaker, Origin, origin_of, recall_times
 from celery_dlq.ingest.source import Taken, body_alone
 from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.redact import Redactor
 from celery_dlq.worker.grouping import Grouping
 
 DIED = datetime(2026, 11, 21, 11, 0, tzinfo=timezone.utc)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.codec import read_record, record_of
+from celery_dlq.base.codec import read_record, record_of
 from celery_dlq.model.fingerprint import (
     _VARIABLE,
     FingerprintInput,

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from celery_dlq.process import boot_of, identity
+from celery_dlq.base.process import boot_of, identity
 from celery_dlq.recorder import LeftState, look, remove_half_made, taken
 from celery_dlq.recorder import owner as owner_module
 from celery_dlq.recorder.owner import (

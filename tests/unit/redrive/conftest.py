@@ -12,10 +12,10 @@ from celery import Celery
 from support.factories import T0, attempt, letter
 
 from celery_dlq import Filter, Settings
+from celery_dlq.base.redact import Redactor
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Orders, Pacing
 from celery_dlq.model.states import State
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive import loop
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import Clock, RedriveContext

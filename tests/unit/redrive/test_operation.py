@@ -12,9 +12,9 @@ from celery import Celery
 from support.factories import T0
 
 from celery_dlq import Filter, Settings
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import OperationError, OrdersError, StoreUnavailable, UnknownOperation
 from celery_dlq.model.operation import Checking, OperationState, Orders, Pacing, Repair
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive import operation as module
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import RedriveContext

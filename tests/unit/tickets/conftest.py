@@ -6,9 +6,9 @@ import pytest
 from support.factories import letter
 from support.servers.ticket_systems import EMAIL, TOKEN, Systems, ticket_systems
 
-from celery_dlq.hiding import hide_letter
+from celery_dlq.base.redact import Redactor
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.redact import Redactor
+from celery_dlq.store.hiding import hide_letter
 from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
 
 #: The kinds of systems, by name.

@@ -10,11 +10,11 @@ from celery import Celery
 from support.factories import attempt, envelope, letter
 
 from celery_dlq import DeadLetterQueue, DLQTask
+from celery_dlq.base.process import boot_of, identity
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import ReportKind
-from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
 from celery_dlq.recorder.tags import Tags, forget_noted

@@ -10,10 +10,10 @@ from celery import Celery
 from support.factories import T0, envelope, letter, operation
 
 from celery_dlq import DLQTask, Settings
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.broker.message import Sent, headers_to_send
 from celery_dlq.redrive.broker.queues import Look
 from celery_dlq.redrive.broker.trace import SENTRY_SENT_HEADER

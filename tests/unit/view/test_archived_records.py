@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all, search
 
-from celery_dlq.redact import Redactor
+from celery_dlq.base.redact import Redactor
 from celery_dlq.view.records import archived_record, segment_record
 
 SECRET = "hunter2"

@@ -5,7 +5,7 @@ import functools
 import pytest
 from celery import Celery, Task
 
-from celery_dlq.redact import Redactor
+from celery_dlq.base.redact import Redactor
 from celery_dlq.view.signature import signature_of
 
 

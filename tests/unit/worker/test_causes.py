@@ -11,8 +11,8 @@ import pytest
 from support.errors.causes import CASES, CITIES, NAMES, failures, sentry_group
 from support.factories import letter
 
+from celery_dlq.base.redact import Redactor, safe_message
 from celery_dlq.classify import subject
-from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.worker.failure import type_name
 from celery_dlq.worker.grouping import Grouping, grounds_of
 

@@ -6,8 +6,8 @@ from billiard.einfo import ExceptionInfo
 from celery.exceptions import Reject
 from support.factories import attempt
 
+from celery_dlq.base.redact import TRACEBACK_LIMIT
 from celery_dlq.model.headers import ATTEMPTS_HEADER
-from celery_dlq.redact import TRACEBACK_LIMIT
 from celery_dlq.worker.failure import (
     ATTEMPT_LIMIT,
     read_attempts,

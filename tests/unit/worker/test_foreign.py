@@ -13,11 +13,11 @@ from kombu.message import Message
 from support.factories import bomb
 
 from celery_dlq import DeadLetterQueue, DLQTask, Reason
+from celery_dlq.base.unpack import bound_decoders
 from celery_dlq.errors import PoolFailed
 from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import COMPRESSED_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import NO_TASK
-from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.message import DECODE_LIMIT
 

@@ -6,8 +6,8 @@ import textwrap
 import pytest
 
 from celery_dlq import Rule, Terminal, Verdict
+from celery_dlq.base.codec import decode_table
 from celery_dlq.classify import Classifier, decide
-from celery_dlq.codec import decode_table
 from celery_dlq.model.fingerprint import FRAME_LIMIT
 from celery_dlq.worker.grouping import grounds_of
 

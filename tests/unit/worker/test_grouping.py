@@ -6,10 +6,10 @@ from celery import Celery
 from support.factories import letter
 
 from celery_dlq import DeadLetterQueue, FingerprintInput
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.fingerprint import Grounds, fingerprint, own_fingerprint
 from celery_dlq.model.letter import Failure
-from celery_dlq.redact import Redactor
 from celery_dlq.worker import grouping
 from celery_dlq.worker.grouping import Grouping
 

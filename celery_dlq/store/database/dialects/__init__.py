@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, make_url
 
+from celery_dlq.base.known import near_names
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.known import near_names
 from celery_dlq.store.database.dialects.dialect import Dialect
 from celery_dlq.store.database.dialects.mysql import MySQL
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL

@@ -34,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, create_engine
 from sqlalchemy.types import TypeEngine
 
+from celery_dlq.base.redact import safe_text
 from celery_dlq.errors import (
     RecordRefused,
     SchemaError,
@@ -42,7 +43,6 @@ from celery_dlq.errors import (
     StoreUnavailable,
     page,
 )
-from celery_dlq.redact import safe_text
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
 from celery_dlq.store.database.servers import address
 

@@ -124,7 +124,7 @@ def test_a_worker_may_do_it(run, app, store, noise):
 
 
 def test_an_interrupted_one_is_continued(run, app, store, noise, monkeypatch):
-    from celery_dlq import regroup
+    from celery_dlq.upkeep import regroup
 
     monkeypatch.setattr(
         regroup.Regrouper, "_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt)

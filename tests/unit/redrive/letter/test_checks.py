@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from support.factories import T0, bomb, envelope, letter, opened
 
 from celery_dlq import DLQTask
+from celery_dlq.base.unpack import READ_LIMIT
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.letter import NO_TASK
 from celery_dlq.model.operation import Checking, Orders, Repair
 from celery_dlq.redrive.letter import checks as module
 from celery_dlq.redrive.letter.checks import Checked, Checks, open_checks
 from celery_dlq.redrive.letter.chords import reopen_chords
-from celery_dlq.unpack import READ_LIMIT
 
 NOW = T0 + timedelta(hours=1)
 

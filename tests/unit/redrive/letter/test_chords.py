@@ -7,10 +7,10 @@ from celery import Celery
 from celery.backends.database import DatabaseBackend
 from support.factories import T0, bomb, envelope, letter, opened
 
+from celery_dlq.base.unpack import READ_LIMIT
 from celery_dlq.model.operation import Orders
 from celery_dlq.redrive.letter.checks import Checked, Checks
 from celery_dlq.redrive.letter.chords import members_of, reopen_chords, why_not_whole
-from celery_dlq.unpack import READ_LIMIT
 
 BODY = {"task": "body", "options": {"task_id": "body"}}
 

@@ -11,9 +11,10 @@ from celery import Celery
 from kombu.utils import json as celery_json
 from support.factories import T0, bomb, envelope, letter
 
+from celery_dlq.base.redact import Redactor
+from celery_dlq.base.unpack import SHOWN_LIMIT
 from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.states import State
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter.edit import (
     contents_to_edit,
     digest_of,
@@ -23,7 +24,6 @@ from celery_dlq.redrive.letter.edit import (
     text_of,
     text_to_edit,
 )
-from celery_dlq.unpack import SHOWN_LIMIT
 
 HEADERS = {
     "id": "0d3f", "task": "shop.charge", "retries": 2, "group": "g", "x-dlq-attempts": "[]",

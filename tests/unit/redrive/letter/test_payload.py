@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from kombu.utils.json import dumps
 from support.factories import bomb, envelope
 
-from celery_dlq.codec import read_json
+from celery_dlq.base.codec import read_json
+from celery_dlq.base.unpack import SHOWN_LIMIT
 from celery_dlq.redrive.broker.publisher import write_json
 from celery_dlq.redrive.letter.payload import linked_to, parameters_of
-from celery_dlq.unpack import SHOWN_LIMIT
 
 
 def with_body(**embed):

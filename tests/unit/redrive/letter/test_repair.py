@@ -10,9 +10,9 @@ import yaml
 from celery import Celery
 from support.factories import T0, envelope, letter
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import RepairError
 from celery_dlq.model.operation import Repair
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.broker.message import headers_to_send
 from celery_dlq.redrive.letter.contents import LINE, kind_of
 from celery_dlq.redrive.letter.functions import functions_of

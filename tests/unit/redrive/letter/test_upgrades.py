@@ -7,9 +7,9 @@ import pytest
 from celery import Celery
 from support.factories import T0, envelope, letter
 
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import RepairError
 from celery_dlq.model.operation import Orders, Repair
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter.checks import open_checks
 from celery_dlq.redrive.letter.edit import contents_to_edit, make_edit
 from celery_dlq.redrive.letter.functions import Upgrade, functions_of

@@ -6,9 +6,9 @@ from support.factories import T0, envelope, letter
 
 from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.letter import contents, edit, payload
 from celery_dlq.upkeep.automation.calling import Caller
 from celery_dlq.upkeep.automation.handler import Handler

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0, delivery
 
-from celery_dlq import process
+from celery_dlq.base import process
 from celery_dlq.model.worker import GIVEN_BACK
 from celery_dlq.worker.admission.deliveries import (
     AHEAD,

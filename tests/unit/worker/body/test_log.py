@@ -11,7 +11,7 @@ from celery.utils.log import LoggingProxy, get_task_logger
 from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask
-from celery_dlq.redact import Redactor
+from celery_dlq.base.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.worker.body.ending import last_run
 from celery_dlq.worker.body.log import LINE_LIMIT, TEXT_LIMIT, RunLog, RunLogHandler

@@ -8,11 +8,11 @@ from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq import DLQTask
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.hiding import hide_letter
+from celery_dlq.base.redact import REDACTED
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.states import Reason
-from celery_dlq.redact import REDACTED
 from celery_dlq.store.base import Argument, Filter
+from celery_dlq.store.hiding import hide_letter
 from celery_dlq.view.lookup import with_positions, with_stand_ins
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.message import Contents

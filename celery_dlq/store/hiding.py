@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import TypeVar
 
+from celery_dlq.base.redact import REDACTED, Redactor
 from celery_dlq.errors import RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.automation import AutoStatus
@@ -15,7 +16,6 @@ from celery_dlq.model.handling import Handling
 from celery_dlq.model.headers import ATTEMPTS_HEADER
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Sending
-from celery_dlq.redact import REDACTED, Redactor
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 
 #: Headers that repeat, as one text, values that are shown elsewhere: Celery's copies of the arguments, and

@@ -8,7 +8,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 from support.servers.ports import free_port
 
-from celery_dlq.addresses import broker_of, reach
+from celery_dlq.base.addresses import broker_of, reach
 
 CLUSTER = "amqp://ann:s3cret@a:1/v;amqp://ann:s3cret@b:2/v"
 SENTINELS = "sentinel://:s3cret@a:1/0;sentinel://:s3cret@b:2/0"

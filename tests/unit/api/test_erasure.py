@@ -12,7 +12,7 @@ import pytest
 from support.factories import bomb, envelope, letter
 from support.stores.archives import a_line
 
-from celery_dlq.erasure import (
+from celery_dlq.api.erasure import (
     Condition,
     Matcher,
     SpooledLetters,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.codec import (
+from celery_dlq.base.codec import (
     LEVELS,
     decode_table,
     dump_json,

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import orjson
 
-from celery_dlq.redact import safe_repr, safe_text
+from celery_dlq.base.redact import safe_repr, safe_text
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from celery_dlq.bounded import TakesTooLong, bounded
+from celery_dlq.base.bounded import TakesTooLong, bounded
 
 LONG_S = 60
 

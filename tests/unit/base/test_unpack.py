@@ -11,9 +11,9 @@ import pytest
 from kombu import compression
 from kombu.message import Message
 
-from celery_dlq import unpack as module
+from celery_dlq.base import unpack as module
+from celery_dlq.base.unpack import SHOWN_LIMIT, bound_decoders, check_size, unpack
 from celery_dlq.errors import BodyTooLarge
-from celery_dlq.unpack import SHOWN_LIMIT, bound_decoders, check_size, unpack
 
 MIB = 1 << 20
 ALL = ["gzip", "bzip2", "lzma", "brotli", "zstd"]

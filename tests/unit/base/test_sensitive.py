@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.redact import Redactor, clip
-from celery_dlq.sensitive import REDACTED, hide_in_traceback, hide_secrets, names_of_secrets
+from celery_dlq.base.redact import Redactor, clip
+from celery_dlq.base.sensitive import REDACTED, hide_in_traceback, hide_secrets, names_of_secrets
 
 is_sensitive = names_of_secrets()
 SECRET = "hunter2xyz"

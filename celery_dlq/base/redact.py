@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from celery_dlq.sensitive import (
+from celery_dlq.base.sensitive import (
     REDACTED,
     IsSensitive,
     hide_in_traceback,
@@ -48,7 +48,7 @@ _NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Redactor:
-    """Makes copies that may be shown. They hide the secrets that :mod:`celery_dlq.sensitive` recognizes by
+    """Makes copies that may be shown. They hide the secrets that ``sensitive`` recognizes by
     name or by pattern.
 
     :param extra: further parts of names to hide.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.redact import (
+from celery_dlq.base.redact import (
     ITEM_LIMIT,
     LONGEST,
     MESSAGE_LIMIT,

@@ -10,8 +10,8 @@ from celery_dlq import (
     Suspension,
     Timetable,
 )
+from celery_dlq.base.known import unknown_name
 from celery_dlq.errors import FilterError, SettingsError
-from celery_dlq.known import unknown_name
 
 TASKS = ["shop.charge", "shop.ship", "mail.send"]
 

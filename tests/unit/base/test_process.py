@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from celery_dlq.process import identity, lives, pid_of, pid_of_run
+from celery_dlq.base.process import identity, lives, pid_of, pid_of_run
 
 
 def test_this_process_lives_and_tells_its_id():
@@ -11,7 +11,7 @@ def test_this_process_lives_and_tells_its_id():
 
 
 def test_another_process_lives_until_it_ends():
-    code = "from celery_dlq.process import identity; print(identity(), flush=True); input()"
+    code = "from celery_dlq.base.process import identity; print(identity(), flush=True); input()"
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
