@@ -260,7 +260,7 @@ class FlightRecorder:
         if size + sum(segment.size for segment in self._segments) > self._max_size:
             raise OSError(
                 errno.EDQUOT,
-                f"the files would exceed dlq_recorder_max_size ({self._max_size:,} bytes); raise it",
+                f"the files would exceed {self._max_size:,} bytes; run fewer or smaller tasks at a time",
                 str(self.directory),
             )
         if self._own is not None and not self._own.is_in_place:

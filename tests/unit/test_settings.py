@@ -179,7 +179,7 @@ def test_a_setting_of_an_earlier_release_is_ignored_with_a_warning(app, name, va
 
 
 def test_all_that_is_wrong_is_said_at_once_and_has_its_default(app):
-    app.conf.update(dlq_max_attemps=7, dlq_batch_size=0, dlq_retry_base=500, dlq_release="2.0")
+    app.conf.update(dlq_max_attemps=7, dlq_max_attempts=0, dlq_retry_base=500, dlq_release="2.0")
     read = read_settings(app)
     assert read.settings == Settings(release="2.0")
     assert len(read.problems) == 3

@@ -14,10 +14,10 @@ from celery_dlq import (
 from celery_dlq.model.headers import sending_of
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, periodic
-from celery_dlq.upkeep.automation import runner
+from celery_dlq.upkeep.automation import engine
 
 tenure.LEASE_S, tenure.TRY_S = 2.0, 0.3
-chores.TRY_S = runner.TRY_S = periodic.TRY_S = 0.3
+chores.TRY_S = engine.TRY_S = periodic.TRY_S = 0.3
 periodic.IDLE_S = 1.0
 
 

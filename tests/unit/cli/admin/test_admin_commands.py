@@ -159,14 +159,14 @@ def test_on_a_terminal_nothing_is_cut(run, store, terminal):
 
 
 def test_a_wrong_setting_is_an_error_and_the_other_checks_go_on(run, app):
-    app.conf.dlq_batch_size = -1
+    app.conf.dlq_max_attempts = -1
     result = run("doctor")
     assert result.exit_code == 1
     found = findings(result)
     assert found["settings"][0][0] == "error"
     assert found["broker"][0][0] == "ok"
     assert [text for _, text in found["settings"]].count(found["settings"][0][1]) == 1
-    assert result.stdout.count("dlq_batch_size") == 1
+    assert result.stdout.count("dlq_max_attempts") == 1
     assert result.stdout.count("the same reason") == 1
     [_, (level, text)] = found["settings"]
     assert level == "error"

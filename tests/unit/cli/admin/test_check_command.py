@@ -131,9 +131,9 @@ def test_a_store_that_does_not_answer(run, app, args, status, begin):
 
 
 def test_a_wrong_setting_is_unknown(run, app):
-    app.conf.dlq_batch_size = 0
+    app.conf.dlq_max_attempts = 0
     status, line = checked(run, "--max-depth", 3, "--store-down", "critical")
-    assert (status, "dlq_batch_size" in line) == (3, True)
+    assert (status, "dlq_max_attempts" in line) == (3, True)
 
 
 def test_an_unexpected_error_is_unknown_and_one_line(run, store, monkeypatch):

@@ -45,8 +45,8 @@ def test_messages_become_letters_and_leave_the_queue(run, app, store, bury):
     assert run("ingest", "dead").stdout == "dead is empty.\n"
 
 
-def test_it_is_in_the_audit_batch_by_batch(run, app, store, bury):
-    app.conf.dlq_batch_size = 2
+def test_it_is_in_the_audit_batch_by_batch(run, store, bury, monkeypatch):
+    monkeypatch.setitem(Ingestion.__init__.__kwdefaults__, "batch_size", 2)
     bury("a", "b", "c")
     run("ingest", "dead", "--to", "orders")
     run("ingest", "dead", "--to", "orders")
