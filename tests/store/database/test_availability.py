@@ -107,9 +107,7 @@ def test_a_server_that_is_not_there(scheme):
         free.bind(("127.0.0.1", 0))
         url = f"{scheme}://dlq:hunter2@127.0.0.1:{free.getsockname()[1]}/shop"
         store = SQLStore(url, timeout=2)
-        with pytest.raises(
-            StoreUnavailable, match="check dlq_store_url and that the database is up"
-        ) as caught:
+        with pytest.raises(StoreUnavailable, match="and that the database is up") as caught:
             store.letters.save([letter()])
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -53,7 +53,7 @@ def test_an_option_has_one_kind_of_value_in_all_commands():
 def test_a_command_that_chooses_letters_asks_first(name):
     options = {option.opts[0] for option in options_of(ALL[name])}
     assert {"--all", "--dry-run", "--yes"} <= options
-    assert {"--task", "--exception", "--group", "--since", "--until", "--arg", "--value"} <= options
+    assert {"--task", "--exception", "--group", "--since", "--until"} <= options
 
 
 @pytest.mark.parametrize(

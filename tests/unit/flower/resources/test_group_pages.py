@@ -222,8 +222,8 @@ class TestPage:
     def test_a_prefix_redirects_to_the_full_id(self, ann):
         answer = ann.get(f"{GROUPS}/9c1e")
         assert (answer.status, answer.headers["Location"]) == (302, PAGE)
-        answer = ann.get(f"{GROUPS}/9c1e?range=1h")
-        assert answer.headers["Location"] == f"{PAGE}?range=1h"
+        answer = ann.get(f"{GROUPS}/9c1e?range=30d")
+        assert answer.headers["Location"] == f"{PAGE}?range=30d"
 
     def test_an_ambiguous_prefix_does_not(self, ann, store):
         store.letters.save([letter("other", fingerprint="9c1f000000000000")])
