@@ -69,9 +69,10 @@ def figures(said: str) -> dict[str, int]:
 
 
 def sent_by_itself(said: str) -> int:
-    """The letters of all runs of the automatic redrive."""
-    runs = re.findall(r"^[0-9a-f]{12} +tax-offices +on .*? (\d+) +done ", said, flags=re.MULTILINE)
-    return sum(map(int, runs))
+    """The letters that the automatic redrive has sent."""
+    return len(
+        re.findall(r"^\S+ +tax-offices +[0-9a-f]{12} .* done +redrive ", said, flags=re.MULTILINE)
+    )
 
 
 def processes_in(directory: Path) -> list[int]:
