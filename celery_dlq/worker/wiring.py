@@ -106,7 +106,7 @@ class Deliveries(Protocol):
         """Free the pool slot of a request that will not run now."""
 
     def is_spent(self, known: Sequence[Delivery], message: Any) -> bool:
-        """Whether a message that was delivered so often must not be delivered again."""
+        """Whether a message has had too many deliveries to be delivered again."""
 
 
 class Copies(Protocol):

@@ -515,7 +515,7 @@ ticket: Table = _table(
     PrimaryKeyConstraint("fingerprint", "kind"),
 )
 
-# The segments of the archive. The letters of one that is no leftover are in its file, and are deleted here.
+# The segments of the archive. Unless a segment is a leftover, its letters are in its file, and not here.
 segment: Table = _table(
     "celery_dlq_segment",
     Column("id", name(32), primary_key=True),
