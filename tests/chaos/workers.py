@@ -34,7 +34,7 @@ class Worker:
     def start(self) -> None:
         command = [
             sys.executable, "-m", "celery", "-A", "chaos.workload", "worker", "-n", f"{self.name}@%h",
-            "-c", "2", "-l", "INFO", "--without-gossip", "--without-mingle",
+            "-c", "2", "-l", "INFO",
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self._log_start = log.tell()

@@ -33,7 +33,12 @@ PROJECTS = HERE / "projects"
 #: Workers run the code of this checkout, even if the package is installed.
 ROOT = HERE.parents[1]
 PATIENCE_S = 150.0
-WORKER_OPTIONS = ("-l", "INFO", "--without-gossip", "--without-mingle")
+#: Without mingle and gossip, which take a second at each start; not by night, because most workers have them.
+WORKER_OPTIONS = (
+    "-l",
+    "INFO",
+    *(() if os.environ.get("CELERY_DLQ_TEST_ALL") else ("--without-gossip", "--without-mingle")),
+)
 
 
 def wait_for(what: str, ready: Callable[[], object], patience_s: float = PATIENCE_S) -> object:
@@ -64,6 +69,8 @@ class Project:
     also: tuple[Path, ...] = ()
     #: More environment variables for the workers.
     environ: dict[str, str] = field(default_factory=dict)
+    #: Options of each worker.
+    worker_options: tuple[str, ...] = WORKER_OPTIONS
     #: Settings of the workers' app, over those of proj.py.
     settings: dict[str, object] = field(default_factory=dict)
     #: The workers' names; on the same broker there are workers of other tests.
@@ -136,7 +143,7 @@ class Project:
         log = self.directory / f"worker-{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.command("worker", "-n", f"{name}@%h", *WORKER_OPTIONS, *options),
+                self.command("worker", "-n", f"{name}@%h", *self.worker_options, *options),
                 env=self.environment, cwd=self.directory, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
         return process, log

@@ -116,7 +116,7 @@ def _worker(module: str, options: tuple[str, ...]) -> Iterator[None]:
     log = Path("worker.log")
     command = [
         *(sys.executable, "-m", "celery", "-A", module, "worker", "-l", "INFO"),
-        *("--without-gossip", "--without-mingle", "-n", f"{uuid.uuid4().hex[:8]}@%h", *options),
+        *("-n", f"{uuid.uuid4().hex[:8]}@%h", *options),
     ]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)

@@ -215,8 +215,12 @@ class Taker:
         return *script, len(keys), *keys, self._asked_at, max(1, int(channel.visibility_timeout))
 
     def parse_response(self, connection: Any, command: str, **options: Any) -> Any:
-        """Read an answer. Takes the place of the method of the channel's client."""
-        if command != "BRPOP":
+        """Read an answer. Takes the place of the method of the channel's client.
+
+        The first BRPOP may be one of kombu's: a worker that starts asks its neighbours who they are, stops
+        waiting after one second, and reads the answer of Redis later.
+        """
+        if command != "BRPOP" or not self._asked_at:
             return self._parse(connection, command, **options)
         self._tag = None
         _, refused = self._read(connection, "BLMOVE") if self._waits else (None, None)

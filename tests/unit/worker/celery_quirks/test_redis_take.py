@@ -573,3 +573,19 @@ def test_an_empty_answer_is_as_that_of_brpop(broker):
     broker.ask()
     with pytest.raises(Empty):
         broker.channel.handlers["BRPOP"]()
+
+
+@pytest.mark.parametrize("bodies", [[], ["early"]])
+def test_the_answer_to_a_question_of_kombu(url, client, bodies):
+    """A worker's channel has asked for the answers of other workers before it takes messages in one step."""
+    broker = Broker(url, is_atomic=False)
+    with contextlib.closing(broker.connection):
+        broker.ask()
+        for body in bodies:
+            broker.send(body)
+        taker = Taker(broker.channel)
+        catch_unreadable(broker.channel, taker.noted)
+        broker.send("late", priority=3)
+        broker.receive(len(bodies) + 1)
+        assert broker.bodies == [*bodies, "late"]
+        wait_until(lambda: not client.exists("unacked"))
