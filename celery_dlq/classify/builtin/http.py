@@ -1,6 +1,6 @@
 """HTTP answers: the meaning of a status, and the ways in which services say more than their status.
 
-The functions here make probes; the probes at the end serve several libraries.
+The functions here make probes.
 """
 
 from __future__ import annotations
@@ -8,18 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from celery_dlq.classify.evidence import Source, message, read, text_of
+from celery_dlq.classify.builtin.codes import numbers
+from celery_dlq.classify.evidence import Source, message, number, read, text_of
 from celery_dlq.classify.evidence import status as find_status
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.classify.wait import headers, retry_after
 from celery_dlq.model.states import Verdict
 
-# 408, 502, 503, 504: RFC 9110, 15. 423: RFC 4918, 11.3 (a lock is released). 425: RFC 8470.
-# 429: RFC 6585. 509, 529, 530, 598, 599: overload and proxy timeouts as in common use.
-# 520-524: Cloudflare could not get an answer from the origin.
-TRANSIENT_STATUSES = frozenset(
-    {408, 423, 425, 429, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 530, 598, 599}
-)
+TRANSIENT_STATUSES = numbers("http.transient")
 
 # Terminal as such, but an answer that names a time to come back has said that it will pass:
 # GitHub's secondary limits are 403, RFC 9110 (15.5.14) says so of 413.
@@ -108,6 +104,32 @@ def word(
     return probe
 
 
+def status(_rule: str, *words: str) -> Probe:
+    """A probe for a row: :func:`http_status` of these paths. ``+500`` is a further passing status."""
+    sources = [tuple(word.split(".")) for word in words if not word.startswith("+")]
+    return http_status(*sources, passing={int(word) for word in words if word.startswith("+")})
+
+
+def listed(rule: str, path: str, *passing: str) -> Probe:
+    """A probe for a row: transient if the number at ``path`` is one of ``passing``, otherwise terminal."""
+
+    def probe(exc: BaseException) -> Finding | None:
+        code = number(read(exc, *path.split(".")))
+        return None if code is None else transient_if(str(code) in passing, rule, f"{path}={code}")
+
+    return probe
+
+
+def flag(rule: str, name: str) -> Probe:
+    """A probe for a row: transient if the flag is True. False is its default, and so means nothing."""
+
+    def probe(exc: BaseException) -> Finding | None:
+        is_set = read(exc, name) is True
+        return Finding(Verdict.TRANSIENT, rule, f"{name}=True") if is_set else None
+
+    return probe
+
+
 def in_turn(*probes: Probe) -> Probe:
     """One probe out of several: the first that finds something."""
 
@@ -115,12 +137,3 @@ def in_turn(*probes: Probe) -> Probe:
         return next((found for ask in probes if (found := ask(exc)) is not None), None)
 
     return probe
-
-
-code: Probe = http_status(("code",))
-errcode: Probe = http_status(("errcode",))
-http_status_code: Probe = http_status(("http_status_code",))
-response_code: Probe = http_status(("response_code",))
-response_status_code: Probe = http_status(("response", "status_code"))
-status: Probe = http_status(("status",))
-status_code: Probe = http_status(("status_code",))

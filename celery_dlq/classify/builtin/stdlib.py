@@ -7,6 +7,7 @@ import errno
 import re
 import socket
 
+from celery_dlq.classify.builtin.codes import words
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.chain import Link, causes, linked, reachable
 from celery_dlq.classify.evidence import (
@@ -23,20 +24,8 @@ from celery_dlq.classify.guarded import is_known
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.model.states import Verdict
 
-# errno(3). The network, and an operation that was interrupted or would block.
-_NETWORK_ERRNOS = (
-    "ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH ENETDOWN EHOSTDOWN "
-    "ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN"
-)
-# The state of this one worker's machine: another worker, or this one in a minute, may do better.
-_LOCAL_ERRNOS = (
-    "EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY EDEADLK "
-    "ENOLCK"
-)
 TRANSIENT_ERRNOS = frozenset(
-    getattr(errno, name)
-    for name in f"{_NETWORK_ERRNOS} {_LOCAL_ERRNOS}".split()
-    if hasattr(errno, name)
+    getattr(errno, name) for name in words("os.network", "os.local") if hasattr(errno, name)
 )
 
 # getaddrinfo(3): EAI_AGAIN is "temporary failure in name resolution". An unknown name is terminal:
@@ -119,8 +108,8 @@ def name_lookup(exc: BaseException) -> Finding | None:
 
 
 def _by_resolver(text: str) -> Finding | None:
-    for words, passes in ((_NO_ANSWER, True), (_NO_HOST, False)):
-        found = words.search(text)
+    for pattern, passes in ((_NO_ANSWER, True), (_NO_HOST, False)):
+        found = pattern.search(text)
         if found is not None:
             return transient_if(passes, "dns.lookup", f"message has {found[0]!r}")
     return None
@@ -202,12 +191,12 @@ def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | N
 def lasting_text(value: object) -> Finding | None:
     """The certificate, TLS error or unknown host that the only message of a library mentions."""
     text = text_of(value) or ""
-    for words, rule in (
+    for known, rule in (
         (_CERTIFICATE, "tls.certificate"),
         (_PROTOCOL, "tls.protocol"),
         (_UNKNOWN_HOST, "dns.lookup"),
     ):
-        found = next((word for word in words if word in text), None)
+        found = next((one for one in known if one in text), None)
         if found is not None:
             return Finding(Verdict.TERMINAL, rule, f"message has {found!r}")
     return None

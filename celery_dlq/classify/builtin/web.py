@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from celery_dlq.classify.builtin.codes import numbers
 from celery_dlq.classify.builtin.http import (
-    http_status,
     status_in_text,
     status_verdict,
 )
@@ -20,10 +20,7 @@ urllib3_response: Probe = status_in_text(r"too many ([0-9]{3}) error responses",
 # httpcore/_sync/http_proxy.py: "%d %s" of the answer to CONNECT, if there was one.
 httpcore_proxy: Probe = status_in_text(r"([0-9]{3}) ", "http.proxy", "the proxy answered {}")
 
-# curl.se/libcurl/c/libcurl-errors.html. 7 could not connect, 12 FTP accept timeout, 16 HTTP/2
-# framing, 18 partial file, 28 timeout, 45 interface, 52 empty answer, 55 and 56 send and receive,
-# 81 socket not ready, 89 no connection free, 92 HTTP/2 stream, 95 HTTP/3, 96 QUIC connect.
-CURL_CODES = frozenset({7, 12, 16, 18, 28, 45, 52, 55, 56, 81, 89, 92, 95, 96})
+CURL_CODES = numbers("curl.codes")
 
 _HTTP_RETURNED_ERROR = 22
 _SSL_CONNECT_ERROR = 35
@@ -96,9 +93,6 @@ def no_answer(exc: BaseException) -> Finding:
     cut = issubclass(cause, (EOFError, ConnectionError))
     return transient_if(cut, "websocket.handshake", "closed early" if cut else "no HTTP answer")
 
-
-# A status of an answer that is not the start of a WebSocket.
-websockets_status: Probe = http_status(("response", "status_code"), ("status_code",), ("status",))
 
 # websocket/_http.py, _tunnel(): the answer of the proxy, if there was one.
 websocket_proxy: Probe = status_in_text(
