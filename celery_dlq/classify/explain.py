@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.evidence import shown_name
 from celery_dlq.classify.rules import DEFAULT_RULE, Classifier
-from celery_dlq.classify.table import Row
 from celery_dlq.classify.user_rules import find_class
 from celery_dlq.model.states import Verdict
 
@@ -73,7 +72,7 @@ def _ask_table(cls: type, rules: list[str], conditions: list[str]) -> Verdict | 
         rules.append(row.rule)
         if row.depends_on:
             conditions.append(row.depends_on)
-        if _always_decides(row):
+        if row.verdict is not None or row.network or row.group:  # it always decides
             return row.verdict
     if entry.is_open:
         conditions.append(CARRIED)
@@ -82,10 +81,6 @@ def _ask_table(cls: type, rules: list[str], conditions: list[str]) -> Verdict | 
         conditions.append(_GENERAL)
     rules.append(DEFAULT_RULE)
     return Verdict.TERMINAL
-
-
-def _always_decides(row: Row) -> bool:
-    return row.verdict is not None or row.network or row.group
 
 
 def _sentence(conditions: list[str], verdict: Verdict | None) -> str:

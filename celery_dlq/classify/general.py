@@ -19,6 +19,7 @@ from types import FunctionType, TracebackType
 from typing import NamedTuple, cast
 
 from celery_dlq.classify.builtin.cloud import GRPC_NAMES, code_name
+from celery_dlq.classify.builtin.codes import phrases
 from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, status_verdict
 from celery_dlq.classify.builtin.postgres import by_state
 from celery_dlq.classify.builtin.stdlib import lasting_cause
@@ -53,44 +54,22 @@ _VALUES = 48
 _ARGUMENTS = 4
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(","))
-
-
 # Names of attributes, as their words.
-_STATUS = _names(
-    "status code, http status, http status code, http code, http error code, response code, response status, "
-    "response status code, error status, resp code, http response code, statuscode, httpstatus, httpcode"
+_STATUS, _CODE, _STATE, _FLAG, _CLOSE, _DICT, _RESPONSE = (
+    frozenset(phrases(f"attributes.{name}"))
+    for name in ("status", "code", "state", "flag", "close", "dict", "response")
 )
 _HTTP_STATUS = frozenset(name for name in _STATUS if name.startswith("http"))
-_CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
-_STATE = _names("sqlstate, sql state, pgcode, state, code, error code, c, args 0")
-_GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
-_FLAG = _names(
-    "retryable, is retryable, retriable, is retriable, should retry, can retry, allow retry, ok to retry, "
-    "try again, transient, is transient, temporary, is temporary, recoverable, is recoverable, isrecoverable"
-)
-_CLOSE = _names("code, close code, reason")
+_GRPC = _CODE.union(_STATUS, phrases("attributes.grpc"))
+_WORD = _CODE.union(phrases("attributes.word"))
 _CLOSE_CODES = range(1000, 1016)
-_WORD = _CODE | _names(
-    "error, error name, error type, type, reason, name, kind, category, error key, error id, error kind"
-)
-_DICT = _names(
-    "details, detail, body, error, errors, data, response, payload, json, json body, info, extra, content, "
-    "error data, error response, response data, error details, error info, result, raw"
-)
-_RESPONSE = _names("response, resp, http response, raw response, reply, answer, res, result")
 # A dict or an object under such a name may have statements of its own.
 _INSIDE = _DICT | _RESPONSE | _CODE
 _FIRST = frozenset({"args 0"})
 _IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")
 
 # Properties, and methods without arguments, that make such statements.
-_COMPUTED = _names(
-    "status_code, get_status, get_status_code, status, getcode, get_code, code, http_status, is_retryable, "
-    "retryable, is_retriable, should_retry, can_retry, ok_to_retry, try_again, is_transient, "
-    "is_temporary, error_code, get_error_code"
-)
+_COMPUTED = frozenset(phrases("attributes.computed"))
 
 # A call of such a function would only make an object that warns if nothing awaits it.
 _RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

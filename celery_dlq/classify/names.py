@@ -1,14 +1,15 @@
 """Reads names as a person would: ``ConnectionTimeout``, ``TEMPORARILY_UNAVAILABLE``, ``rate-limit-exceeded``.
 
-A closed grammar over whole words; docs/reference/unknown-libraries.md says how often each phrase was right in
-a survey. A lasting word beside a phrase counts more.
+A closed grammar over whole words. A lasting word beside a phrase counts more.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import NamedTuple
 
+from celery_dlq.classify.builtin.codes import phrases, words
 from celery_dlq.classify.evidence import text_of
 from celery_dlq.model.states import Verdict
 
@@ -27,35 +28,8 @@ class Saying(NamedTuple):
     words: str
 
 
-def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(phrase.split()) for phrase in text.split(","))
-
-
-_PASSING = _phrases(
-    "timeout,timeouts,timed out,time out,deadline exceeded,"
-    "connection error,connection lost,connection reset,connection refused,connection aborted,"
-    "connection failed,connection failure,connection broken,connection dropped,connection interrupted,"
-    "disconnected,"
-    "rate limit,rate limited,ratelimit,ratelimited,rate limits,too many requests,throttled,throttling,"
-    "temporarily unavailable,service unavailable,server unavailable,bad gateway,"
-    "temporary error,temporary failure,transient error,retryable,retry after,retries exceeded,"
-    "in progress,concurrent,deadlock,serialization failure"
-)
-
-[_LASTING] = map(
-    frozenset,
-    _phrases(
-        "acceptable access allowed already argument arguments assertion attribute auth authentication "
-        "authorisation authorization bad callback cert certificate client command config configuration "
-        "credential credentials decode decoding denied deprecated disabled duplicate encode encoding "
-        "exist exists expired forbidden format found host illegal implemented import incompatible "
-        "incorrect input invalid key license lifespan login malformed mismatch missing name non notfound "
-        "parameter params parse parser parsing password payment permission permissions permitted protocol "
-        "quota redirect required schema secret security setting settings signature ssl supported syntax "
-        "tls token type unauthorised unauthorized unexpected unknown unprocessable unrecoverable "
-        "unsupported url usage valid validation value verification verify version wrong"
-    ),
-)
+_PASSING = tuple(tuple(phrase.split()) for phrase in phrases("names.passing"))
+_LASTING = words("names.lasting")
 
 
 def words_of(name: str) -> tuple[str, ...]:
@@ -68,24 +42,17 @@ def says(name: object) -> Saying | None:
     text = text_of(name)
     if text is None or len(text) > _LENGTH or not _NAME.match(text):
         return None
-    words = words_of(text)
-    if len(words) > _WORDS:
+    parts = words_of(text)
+    if len(parts) > _WORDS:
         return None
-    phrase = _passing(words)
-    lasting = _LASTING.intersection(_without(words, phrase))
+    phrase = next(filter(partial(_has, parts), _PASSING), ())
+    # The other words: "bad" of "bad gateway" is not lasting.
+    lasting = _LASTING.intersection(set(parts).difference(phrase))
     if lasting:
         return Saying(Verdict.TERMINAL, min(lasting))
     return Saying(Verdict.TRANSIENT, " ".join(phrase)) if phrase else None
 
 
-def _passing(words: tuple[str, ...]) -> tuple[str, ...]:
-    for phrase in _PASSING:
-        size = len(phrase)
-        if any(words[at : at + size] == phrase for at in range(len(words) - size + 1)):
-            return phrase
-    return ()
-
-
-def _without(words: tuple[str, ...], phrase: tuple[str, ...]) -> set[str]:
-    """The other words: "bad" of "bad gateway" is not lasting."""
-    return {*words} - {*phrase}
+def _has(parts: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
+    size = len(phrase)
+    return any(parts[at : at + size] == phrase for at in range(len(parts) - size + 1))

@@ -79,10 +79,6 @@ class _Ruling(NamedTuple):
     link: Link
 
 
-def _utc_now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 @dataclass(frozen=True)
 class Classifier:
     """Decides about exceptions. Immutable; :meth:`with_rules` makes another one.
@@ -93,7 +89,9 @@ class Classifier:
     """
 
     rules: tuple[Rule, ...] = ()
-    now: Callable[[], datetime] = field(default=_utc_now, kw_only=True, repr=False)
+    now: Callable[[], datetime] = field(
+        default=lambda: datetime.now(timezone.utc), kw_only=True, repr=False
+    )
     general: General = field(default=General(), kw_only=True)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from celery_dlq.redrive.broker.trace import Tracing
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.ledger import BatchResult, Ledger, NextStep
 from celery_dlq.redrive.letter.chords import reopen_chords
-from celery_dlq.redrive.letter.prepare import Prepared, open_preparation
+from celery_dlq.redrive.letter.repair import Prepared, open_preparation
 from celery_dlq.redrive.pacing import STEP_S
 from celery_dlq.store.base import Operation
 

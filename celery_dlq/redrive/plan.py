@@ -14,7 +14,7 @@ from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
-from celery_dlq.redrive.letter.prepare import open_preparation
+from celery_dlq.redrive.letter.repair import open_preparation
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:

@@ -30,12 +30,9 @@ _PASSING_REASONS = _lower(words("aws.reasons"))
 _REASON_LIMIT = 100
 
 
-def aws_code(exc: BaseException) -> Finding | None:
+def aws_code(exc: BaseException, attribute: str = "response") -> Finding | None:
     """``response["Error"]["Code"]``, for cancelled transactions their reasons, else the status."""
-    return _by_answer(read(exc, "response"))
-
-
-def _by_answer(answer: object) -> Finding | None:
+    answer = read(exc, attribute)
     code = text_of(mapping_item(answer, "Error", "Code"))
     cancelled = _cancellation(answer)
     if cancelled is not None:
@@ -73,7 +70,7 @@ def aws_waiter(exc: BaseException) -> Finding:
     reason = text_of(mapping_item(read(exc, "kwargs"), "reason")) or ""
     if reason.startswith("Max attempts exceeded"):
         return Finding(Verdict.TRANSIENT, "aws.waiter", "max attempts exceeded")
-    found = _by_answer(read(exc, "last_response"))
+    found = aws_code(exc, "last_response")
     return found or Finding(Verdict.TERMINAL, "aws.waiter", "a state that it cannot leave")
 
 

@@ -24,3 +24,8 @@ def texts(*names: str) -> re.Pattern[str]:
     """A pattern for one of these texts; each line of a list is a pattern."""
     lines = (line for name in names for line in _LISTS.get(*name.split(".")).splitlines())
     return re.compile("|".join(filter(None, lines)))
+
+
+def phrases(name: str) -> tuple[str, ...]:
+    """The phrases of a list, which are separated by commas."""
+    return tuple(" ".join(phrase.split()) for phrase in _LISTS.get(*name.split(".")).split(","))
