@@ -16,8 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.archiving import Archiver, chunks, unknown_files
-from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
 from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
@@ -314,7 +313,7 @@ class Erased:
 class Erasure:
     """Erases letters.
 
-    :param bucket: the place of the archive; None if the store has none.
+    :param archive: None if the store has none.
     :param spool: the directory of the spool on this machine.
     """
 
@@ -324,13 +323,13 @@ class Erasure:
         meant: Meant,
         matcher: Matcher,
         *,
-        bucket: Bucket | None,
+        archive: Archive | None,
         spool: Path,
     ) -> None:
         self._store, self._matcher = store, matcher
         #: Which letters.
         self.meant = meant
-        self._bucket, self._spool = bucket, spool
+        self._archive, self._spool = archive, spool
 
     def look(self) -> Found:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
@@ -351,7 +350,7 @@ class Erasure:
             spooled=in_spool,
             parked=waiting,
             stored=stored,
-            archived=None if self._bucket is None else self._look_into(self._bucket),
+            archived=None if self._archive is None else self._look_into(self._archive),
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
@@ -381,11 +380,11 @@ class Erasure:
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
         """The segments that were replaced, and how many letters were removed from them."""
-        if self._bucket is None:
+        if self._archive is None:
             return {}, 0
-        archiver = Archiver(self._bucket, self._store.archiving, lease, act)
+        archiver = Archiver(self._archive.bucket, self._store.archiving, lease, act)
         archiver.clean()
-        search, erasing = self._search(self._bucket), self._store.erasing
+        search, erasing = self._search(self._archive), self._store.erasing
         replaced, count = dict[str, str](), 0
         for segment, found in groupby(search.copies(), key=lambda one: one.segment):
             letters = [one.line["letter"] for one in found]
@@ -417,14 +416,11 @@ class Erasure:
             self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
         )
 
-    def _look_into(self, bucket: Bucket) -> Holders:
-        unknown = unknown_files(bucket, self._store.archiving)
-        return holders(self._search(bucket), unknown)
+    def _look_into(self, archive: Archive) -> Holders:
+        return holders(self._search(archive), archive.unknown_files())
 
-    def _search(self, bucket: Bucket) -> Search:
-        wanted = Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
-        segments = [one for one in self._store.archiving.segments() if one.counts]
-        return Search(bucket, segments, wanted)
+    def _search(self, archive: Archive) -> Search:
+        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line))
 
     def _stored(self) -> Iterator[Line]:
         for ids in self._pages():

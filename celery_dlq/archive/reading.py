@@ -16,7 +16,7 @@ from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
 from celery_dlq.store.base import Segment
 
 if TYPE_CHECKING:
-    from celery_dlq.store.archiving import Archiving
+    pass
 
 #: Limits of one transaction: letters, and bytes of their lines. A letter that is larger has one of its own.
 _TOGETHER = 200
@@ -90,6 +90,18 @@ def _checked(bucket: Bucket, segment: Segment) -> bytes:
     return data
 
 
+def problem_of(bucket: Bucket, segment: Segment) -> Finding | None:
+    """The problem of a segment; None if its file exists and is the one that was put.
+
+    :raises ArchiveError: the place failed.
+    """
+    try:
+        _checked(bucket, segment)
+    except UNREADABLE as error:
+        return Finding.of(segment, error)
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verified:
     """The result of a check."""
@@ -111,34 +123,6 @@ class Verified:
         return not self.damaged
 
 
-def verify(bucket: Bucket, segments: Sequence[Segment], unknown: Iterable[str]) -> Verified:
-    """Check that the file of each segment exists and is the one that was put. Changes nothing.
-
-    :param unknown: the keys of files that no row names.
-    :raises ArchiveError: the place failed.
-    """
-    found = [(one, _problem(bucket, one)) for one in segments]
-    whole = [one for one, problem in found if problem is None]
-    problems = (problem for _, problem in found if problem is not None)
-    return Verified(
-        segments=len(whole), letters=sum(one.letters for one in whole),
-        size=sum(one.size for one in whole), findings=(*problems, *map(Finding.unknown, unknown)),
-    )  # fmt: skip
-
-
-def _problem(bucket: Bucket, segment: Segment) -> Finding | None:
-    try:
-        _checked(bucket, segment)
-    except UNREADABLE as error:
-        return Finding.of(segment, error)
-    return None
-
-
-def every_letter(_line: Line) -> bool:
-    """The predicate that holds for all letters."""
-    return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Which letters to find: those for which all of this holds."""
@@ -149,7 +133,7 @@ class Wanted:
     failed_since: datetime | None = None
     failed_until: datetime | None = None
     #: Is given the line of a letter.
-    where: Callable[[Line], bool] = every_letter
+    where: Callable[[Line], bool] = lambda _line: True
 
     def may_be_in(self, segment: Segment) -> bool:
         """Whether a segment can hold such a letter, by what its row says."""
@@ -265,31 +249,8 @@ class Restoration:
     findings: tuple[Finding, ...] = ()
 
 
-def restore(
-    search: Search, store: Archiving, *, who: str, reopen: bool, now: datetime
-) -> Restoration:
-    """Bring the letters that ``search`` finds back. A second run changes nothing.
-
-    :param who: the name in the audit.
-    :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
-    :raises ArchiveError: the place failed. Letters that came back before that stay.
-    :raises StoreError: the store failed. Letters that came back before that stay.
-    """
-    restored, living = list[str](), list[str]()
-    for origin, of_segment in groupby(search, key=lambda found: found.segment.id):
-        for some in _portions(of_segment):
-            lines = [found.line for found in some]
-            result = store.restore(lines, who=who, reopen=reopen, origin=origin, now=now)
-            restored += result.restored
-            living += result.living
-    return Restoration(
-        restored=tuple(restored), living=tuple(living),
-        missing=tuple(sorted(search.wanted.ids.difference(restored, living))),
-        findings=tuple(search.findings),
-    )  # fmt: skip
-
-
-def _portions(found: Iterable[Found]) -> Iterator[list[Found]]:
+def portions(found: Iterable[Found]) -> Iterator[list[Found]]:
+    """``found`` in lists that are small enough for one transaction."""
     portion, size = list[Found](), 0
     for one in found:
         more = len(encode_line(one.line))
