@@ -103,9 +103,6 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         )
         return process if self.meter is None else self.meter.timed(process)
 
-    def _new_flight_recorder(self) -> FlightRecorder:
-        return FlightRecorder(self.recorder_dir, worker=self.client.node)
-
     @cached_property
     def hold(self) -> Hold:
         """How long the broker may hold a retry."""
@@ -127,7 +124,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
             self._new_writer,
             self._new_saver_process,
             self.spool_apart,
-            self._new_flight_recorder,
+            lambda: FlightRecorder(self.recorder_dir, worker=self.client.node),
         )
         with self._counting:
             self.captures = (*self.captures, capture)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,20 +129,19 @@ class RetentionAPI(AppParts):
         :raises StoreError: the store failed.
         """
         from celery_dlq.api.erasure import Condition, Erasure, Matcher, Meant
+        from celery_dlq.redrive.letter.payload import accepted_by, parameters_of
         from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):
             raise ValueError("give either ids or where")
         named = tuple(dict.fromkeys(map(stored_id, ids)))
         meant = Meant(ids=named, conditions=tuple(map(Condition.parse, where)))
-        matcher = Matcher.for_app(self.app, meant.ids, meant.conditions)
-        return Erasure(
-            self.store,
-            meant,
-            matcher,
-            archive=self._archive_to_erase(),
-            spool=Path(self.settings.spool_dir),
+        # It reads what the workers of the app read, and knows its tasks.
+        matcher = Matcher(
+            meant, accepted=accepted_by(self.app), parameters=partial(parameters_of, self.app)
         )
+        spool = Path(self.settings.spool_dir)
+        return Erasure(self.store, matcher, archive=self._archive_to_erase(), spool=spool)
 
     def _archive_to_erase(self) -> Archive | None:
         if self.settings.archive_url is not None:

@@ -62,7 +62,9 @@ class Route:
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
         problems = list(_problems(self))
         if problems:
-            raise _invalid(self.name, " ".join(problems))
+            raise SettingsError(
+                f"dlq_routes: {self.name!r} is not valid. {' '.join(problems)} See {_DOCS}."
+            )
 
     def __repr__(self) -> str:
         # Hooks may hold a password.
@@ -111,12 +113,12 @@ def _as_tuple(name: str, given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
-def _invalid(name: Any, problems: str) -> SettingsError:
-    return SettingsError(f"dlq_routes: {name!r} is not valid. {problems} See {_DOCS}.")
-
-
 def _problems(route: Route) -> Iterator[str]:
-    yield from _name_problems(route.name)
+    name = route.name
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
+        yield f"The name must be a text of 1 to {NAME_LIMIT} characters."
+    elif name != name.strip() or not name.isprintable():
+        yield "The name must have no blanks around it and no characters that cannot be printed."
     for name in CONDITIONS:
         yield from _condition_problems(name, getattr(route, name))
     if not any(getattr(route, name) for name in CONDITIONS):
@@ -129,13 +131,6 @@ def _problems(route: Route) -> Iterator[str]:
     if not _is_texts(route.tags):
         yield f"tags must be a tuple of texts, not {route.tags!r}."
     yield from _hook_problems(route.hooks)
-
-
-def _name_problems(name: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
-        yield f"The name must be a text of 1 to {NAME_LIMIT} characters."
-    elif name != name.strip() or not name.isprintable():
-        yield "The name must have no blanks around it and no characters that cannot be printed."
 
 
 def _condition_problems(name: str, given: Any) -> Iterator[str]:

@@ -85,7 +85,11 @@ class UpkeepThread(Leased):
     def wait_for_lease_s(self) -> float:
         """Seconds until this worker asks for the lease; 0 if it may have it now. All workers look for
         operations that are left, with or without the lease."""
-        self._check_clock()
+        if not self._clock_checked:
+            wrong = self._dlq.store.why_clock_wrong()
+            self._clock_checked = True
+            if wrong:
+                logger.warning("%s", wrong)
         to_do = self._tenure.to_do()
         if to_do.operations:
             self._wake()
@@ -100,13 +104,6 @@ class UpkeepThread(Leased):
             wait_s = left_s if due_in_s is None else max(0.0, min(LOOK_S, due_in_s))
             if self.stopping.wait(min(wait_s, left_s)):
                 return
-
-    def _check_clock(self) -> None:
-        if not self._clock_checked:
-            wrong = self._dlq.store.why_clock_wrong()
-            self._clock_checked = True
-            if wrong:
-                logger.warning("%s", wrong)
 
     def _expire(self) -> None:
         """Give up on overdue outcomes."""

@@ -195,12 +195,6 @@ class Queues:
         self._connection: Any = None
         self._channel: Any = None
 
-    @property
-    def are_paid_for(self) -> bool:
-        """Whether each question has its price."""
-        with self._app.connection_for_read() as connection:
-            return bool(connection.transport.driver_type == "sqs")
-
     def waiting(self, names: Sequence[str]) -> Mapping[str, int]:
         """Queues with waiting messages, and their counts. Messages that a worker holds do not count.
 
@@ -263,12 +257,14 @@ class StallThread(Periodic):
     def __init__(self, dlq: Any, worker: Any) -> None:
         super().__init__(dlq.store_health)
         self._dlq, self._queues = dlq, Queues(dlq.app)
+        with dlq.app.connection_for_read() as connection:
+            is_paid_for = connection.transport.driver_type == "sqs"
         self._watch = StallWatch(
             str(worker.hostname),
             worker.consumer.dlq.reception,
             self._queues.waiting,
             stall_after_s=dlq.settings.stall_after,
-            pays=self._queues.are_paid_for,
+            pays=is_paid_for,
         )
 
     def pause_s(self) -> float:

@@ -20,7 +20,7 @@ from celery_dlq.base.codec import read_json
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.broker.sqs import broker_errors, depth_of, is_on_sqs
+from celery_dlq.redrive.broker.sqs import Depth, broker_errors, depth_of, is_on_sqs
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -152,13 +152,20 @@ def messages_in(
     """
     if not queue or not _counts(channel):
         return None
+    depth = _depth_in(channel, queue, channel_errors)
+    return depth.waiting if depth else 0
+
+
+def _depth_in(
+    channel: Any, queue: str, channel_errors: tuple[type[Exception], ...]
+) -> Depth | None:
+    """The messages in ``queue``; None if there is no such queue. Only SQS counts those that workers hold."""
     if is_on_sqs(channel):
-        depth = depth_of(channel, queue)
-        return depth.waiting if depth else 0
+        return depth_of(channel, queue)
     try:
-        return int(channel.queue_declare(queue, passive=True).message_count)
+        return Depth(int(channel.queue_declare(queue, passive=True).message_count), 0)
     except channel_errors:
-        return 0
+        return None
 
 
 def _counts(channel: Any) -> bool:
@@ -214,7 +221,10 @@ class Presence:
         with _asking(self._connection, f"which messages {queue} holds") as channel:
             if self._connection.transport.driver_type == "redis":
                 return _look_in_redis(channel, queue)
-            return self._look_at_count(channel, queue)
+            depth = _depth_in(channel, queue, self._connection.channel_errors)
+            if depth is None:  # another broker than SQS may be unable to say
+                return Look() if is_on_sqs(channel) else None
+            return None if any(depth) else Look()
 
     def find(self, queue: str, task_id: str) -> InRedis | None:
         """Where the message of ``task_id`` is in ``queue``. None if that is unknown: the broker cannot be
@@ -233,16 +243,6 @@ class Presence:
             return InRedis.QUEUED
         is_taken = any(_is_of(item, task_id, with_worker=True) for item in taken)
         return InRedis.TAKEN if is_taken else InRedis.ABSENT
-
-    def _look_at_count(self, channel: Any, queue: str) -> Look | None:
-        if is_on_sqs(channel):
-            depth = depth_of(channel, queue)
-            return None if depth and any(depth) else Look()
-        try:
-            count = channel.queue_declare(queue, passive=True).message_count
-        except self._connection.channel_errors:
-            return None
-        return None if count else Look()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from support.stores.archives import a_line
 from celery_dlq.api.erasure import (
     Condition,
     Matcher,
+    Meant,
     SpooledLetters,
     UnknownParameters,
     spooled,
@@ -168,7 +169,7 @@ def body(*args, **kwargs):
 
 def matcher(*conditions, ids=(), parameters=lambda _name: ["user_id"]):
     return Matcher(
-        ids, [*map(Condition.parse, conditions)],
+        Meant(ids=tuple(ids), conditions=tuple(map(Condition.parse, conditions))),
         accepted=frozenset({"application/json"}), parameters=parameters,
     )  # fmt: skip
 
@@ -236,7 +237,7 @@ def test_by_id_nothing_is_read():
     assert one.unread == {}
 
 
-MATCHER = Matcher(["a"], [], accepted=frozenset(), parameters=lambda _name: None)
+MATCHER = Matcher(Meant(ids=("a",)), accepted=frozenset(), parameters=lambda _name: None)
 
 
 def test_files_with_such_letters_are_named(tmp_path):
