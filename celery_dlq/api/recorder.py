@@ -76,8 +76,7 @@ class Recorder:
 
     @cached_property
     def _recovery(self) -> Recovery:
-        from celery_dlq.upkeep.giving_back import Returns
-        from celery_dlq.upkeep.recovery import Recovery
+        from celery_dlq.upkeep.recovery import Recovery, Returns
 
         dlq = self._dlq
         return Recovery(

@@ -3,6 +3,9 @@
 First the structured evidence: statuses, SQLSTATEs, codes, flags and words that this instance carries, under
 the many names that libraries give them. Then, as the last and weakest evidence, the name of the class. What a
 class says about all its instances does not count: it is a default, not a statement about this failure.
+
+Names are read as a person would: ``ConnectionTimeout``, ``TEMPORARILY_UNAVAILABLE``, ``rate-limit-exceeded``.
+The grammar is closed, over whole words. A lasting word beside a phrase counts more.
 """
 
 from __future__ import annotations
@@ -19,11 +22,10 @@ from types import FunctionType, TracebackType
 from typing import NamedTuple, cast
 
 from celery_dlq.classify.builtin.cloud import GRPC_NAMES, code_name
-from celery_dlq.classify.builtin.codes import phrases
-from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, status_verdict
+from celery_dlq.classify.builtin.codes import phrases, words
+from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, by_close_code, status_verdict
 from celery_dlq.classify.builtin.postgres import by_state
 from celery_dlq.classify.builtin.stdlib import lasting_cause
-from celery_dlq.classify.builtin.web import by_close_code
 from celery_dlq.classify.evidence import (
     arguments,
     bases,
@@ -41,10 +43,54 @@ from celery_dlq.classify.guarded import (
     own_values,
     shape_of,
 )
-from celery_dlq.classify.names import says, words_of
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict
+
+#: The longest name that is read, in characters and in words.
+_LENGTH, _WORDS = 80, 8
+
+# "HTTPTimeoutError" is HTTP, Timeout, Error; "Error503" is Error, 503.
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:/ -]*\Z")
+
+
+class Saying(NamedTuple):
+    """The words of a name that say something, and their meaning."""
+
+    verdict: Verdict
+    words: str
+
+
+_PASSING = tuple(tuple(phrase.split()) for phrase in phrases("names.passing"))
+_LASTING = words("names.lasting")
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name in CamelCase, snake_case or kebab-case, in small letters."""
+    return tuple(word.lower() for word in _NAME_WORD.findall(name[:_LENGTH]))
+
+
+def says(name: object) -> Saying | None:
+    """The meaning of a name; None if its words decide nothing."""
+    text = text_of(name)
+    if text is None or len(text) > _LENGTH or not _NAME.match(text):
+        return None
+    parts = words_of(text)
+    if len(parts) > _WORDS:
+        return None
+    phrase = next(filter(partial(_has, parts), _PASSING), ())
+    # The other words: "bad" of "bad gateway" is not lasting.
+    lasting = _LASTING.intersection(set(parts).difference(phrase))
+    if lasting:
+        return Saying(Verdict.TERMINAL, min(lasting))
+    return Saying(Verdict.TRANSIENT, " ".join(phrase)) if phrase else None
+
+
+def _has(parts: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
+    size = len(phrase)
+    return any(parts[at : at + size] == phrase for at in range(len(parts) - size + 1))
+
 
 #: The rule that decides by the name of a class.
 NAME_RULE = "class.name"

@@ -20,11 +20,10 @@ from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import shown_name
-from celery_dlq.classify.explicit import said, subject
 from celery_dlq.classify.general import NAME_RULE, General, Reading
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
-from celery_dlq.classify.user_rules import Rule, rules_for
+from celery_dlq.classify.user_rules import Rule, rules_for, said, subject
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import Explanation

@@ -12,10 +12,17 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from celery_dlq.recorder import owner
-from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
 from celery_dlq.recorder.owner import Owner
 from celery_dlq.recorder.returned import remove_returned, returned_in
-from celery_dlq.recorder.segment import SUFFIX, Accepted, accepted_from
+from celery_dlq.recorder.segment import (
+    SUFFIX,
+    Accepted,
+    EntryState,
+    Found,
+    NewerFile,
+    accepted_from,
+    read,
+)
 
 #: The suffix of a file that is kept because it is damaged, after what can be read in it was recovered.
 DAMAGED_SUFFIX = ".damaged"

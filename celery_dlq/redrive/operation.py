@@ -18,8 +18,17 @@ from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import Repairs, described
 from celery_dlq.redrive.loop import OnProgress, RunResult, run_operation
-from celery_dlq.redrive.orders import check_canary, check_orders
-from celery_dlq.redrive.plan import Plan, Trial, Tried, dry_run, make_plan, redrivable, try_first
+from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.plan import (
+    Plan,
+    Trial,
+    Tried,
+    check_canary,
+    dry_run,
+    make_plan,
+    redrivable,
+    try_first,
+)
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 

@@ -5,8 +5,7 @@ file that it appends to, so that other processes drain only files whose writer i
 the store: it gets a function that saves.
 """
 
-from celery_dlq.spool.directory import MAX_SIZE, Spool
-from celery_dlq.spool.drain import Drained, hand_over
+from celery_dlq.spool.directory import MAX_SIZE, Drained, Spool, hand_over
 from celery_dlq.spool.look import FileState, SpoolFile, exposed_files, is_exposed, is_shared, look
 from celery_dlq.spool.segment import NewerRecord, Record, decode, encode, find_record, log_whole
 

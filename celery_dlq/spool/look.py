@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
-from celery_dlq.spool.drain import REFUSED_SUFFIX, TORN_SUFFIX
+from celery_dlq.spool.directory import REFUSED_SUFFIX, TORN_SUFFIX
 from celery_dlq.spool.segment import SUFFIX, NewerRecord, decode
 
 

@@ -21,8 +21,7 @@ from celery_dlq.view.times import duration, maybe_iso
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.upkeep.automation.definition import Requirements
-    from celery_dlq.upkeep.automation.handler import Handler
+    from celery_dlq.upkeep.automation.definition import Handler, Requirements
     from celery_dlq.upkeep.automation.redriver import Look
 
 #: The title of the facts about a letter that is held.

@@ -36,7 +36,6 @@ from celery_dlq.classify.builtin import (
     services,
     stdlib,
     stores,
-    web,
 )
 from celery_dlq.classify.table import Probe, Row
 from celery_dlq.model.states import Verdict
@@ -51,7 +50,7 @@ _FOLDER = Path(__file__).parent / "table"
 
 _PROBES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (cloud, databases, http, postgres, protocols, services, stdlib, stores, web)
+    for module in (cloud, databases, http, postgres, protocols, services, stdlib, stores)
 }
 
 _ROW = re.compile(

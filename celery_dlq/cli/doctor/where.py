@@ -26,9 +26,8 @@ from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.recorder.layout import read
 from celery_dlq.recorder.left import LeftState, look
-from celery_dlq.recorder.segment import SUFFIX, accepted_from
+from celery_dlq.recorder.segment import SUFFIX, accepted_from, read
 from celery_dlq.redrive.broker.queues import InRedis, open_presence
 from celery_dlq.spool import decode
 from celery_dlq.view import times

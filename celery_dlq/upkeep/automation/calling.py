@@ -43,7 +43,7 @@ from celery_dlq.redrive.letter.repair import upgraded
 from celery_dlq.store.base import Edit, Scope
 from celery_dlq.store.hiding import hide_letter
 from celery_dlq.upkeep.automation.conditions import why_stopped
-from celery_dlq.upkeep.automation.handler import Handler
+from celery_dlq.upkeep.automation.definition import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.automation import conditions
-from celery_dlq.upkeep.automation.definition import AutoRedrive
+from celery_dlq.upkeep.automation.definition import AutoRedrive, Handler
 from celery_dlq.upkeep.automation.dispatcher import Dispatcher
-from celery_dlq.upkeep.automation.handler import Handler
 from celery_dlq.upkeep.automation.redriver import Look, Redriver
 from celery_dlq.upkeep.periodic import Leased
 

@@ -6,9 +6,9 @@ import pytest
 from support.errors.synthetic import pretend
 
 from celery_dlq.classify.builtin import table_files
+from celery_dlq.classify.builtin.http import curl_code
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.builtin.stdlib import lasting_copy
-from celery_dlq.classify.builtin.web import curl_code
 from celery_dlq.classify.table import Row
 from celery_dlq.model.states import Verdict
 
@@ -35,7 +35,7 @@ shop.busy transient: Busy
 shop.lost network: Lost
 shop.wrapped wrapper (its cause): Wrapped
 shop.group group: Group
-shop.answer by web.curl_code (code): Answer
+shop.answer by http.curl_code (code): Answer
 shop.copy by stdlib.lasting_copy else network: Copy
 
 [Titles]

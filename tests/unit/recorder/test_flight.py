@@ -9,7 +9,7 @@ import pytest
 
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.flight import PAUSE_S
-from celery_dlq.recorder.layout import read
+from celery_dlq.recorder.segment import read
 
 
 class Time:

@@ -14,7 +14,7 @@ from support.servers.own_redis import own_redis
 from celery_dlq.recorder import taken
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.tags import Tags, has_noted
-from celery_dlq.upkeep.giving_back import Returns
+from celery_dlq.upkeep.recovery import Returns
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 

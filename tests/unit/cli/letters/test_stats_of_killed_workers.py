@@ -13,7 +13,7 @@ import pytest
 from support.stores.losses import lost_letter, trouble
 
 from celery_dlq.recorder import FlightRecorder
-from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.store.database import clock
 
 HOSTILE = "\x1b[31m\u202e\ud800<b>\n" * 50

@@ -18,7 +18,7 @@ from celery_dlq import DLQTask
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
-from celery_dlq.recorder.layout import Mark, read
+from celery_dlq.recorder.segment import Mark, read
 from celery_dlq.worker.batches import _Batch
 from celery_dlq.worker.request import letters
 from celery_dlq.worker.request.classes import RecordedRequest, bound
