@@ -329,7 +329,8 @@ class Erasure:
             spooled=in_spool,
             parked=waiting,
             stored=stored,
-            archived=None if self._archive is None else self._look_into(self._archive),
+            archived=self._archive
+            and holders(self._search(self._archive), self._archive.unknown_files()),
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
@@ -394,9 +395,6 @@ class Erasure:
         return sum(
             self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
         )
-
-    def _look_into(self, archive: Archive) -> Holders:
-        return holders(self._search(archive), archive.unknown_files())
 
     def _search(self, archive: Archive) -> Search:
         return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line))

@@ -158,7 +158,9 @@ def rejudge(letter: DeadLetter, classifier: Classifier) -> Rejudged:
         return Rejudged(letter)
     if reading.unknown:
         return Rejudged(letter, untold=f"not stored: {reading.unknown[0]}")
-    return Rejudged(letter, changed=_noting(today, then))
+    before = f"reclassified, before: {then.verdict.value} by {then.rule}"
+    noting = replace(today, evidence=f"{today.evidence}; {before}")
+    return Rejudged(letter, changed=noting.explanation())
 
 
 def _written(letter: DeadLetter) -> Written:
@@ -167,11 +169,6 @@ def _written(letter: DeadLetter) -> Written:
     if told is None or told.type_name != letter.exception_type:
         return Written(letter.exception_type, letter.message)
     return replace(told, message=letter.message)
-
-
-def _noting(today: Decision, then: Explanation) -> Explanation:
-    before = f"reclassified, before: {then.verdict.value} by {then.rule}"
-    return replace(today, evidence=f"{today.evidence}; {before}").explanation()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def _exception(item: object) -> ExceptionSpec:
         return item
     if isinstance(item, str) and _is_dotted(item):
         return item
-    if isinstance(item, str) and _is_builtin(item):
+    found = getattr(builtins, item, None) if isinstance(item, str) else None
+    if isinstance(found, type) and issubclass(found, BaseException):
         return f"builtins.{item}"
     raise SettingsError(
         f"{item!r} is not an exception; give a class or a dotted name such as 'requests.Timeout'."
@@ -52,11 +53,6 @@ def _is_dotted(name: str) -> bool:
     parts = name.removesuffix(".*").split(".")
     whole = len(parts) > 1 or name.endswith(".*")
     return whole and all(part.isidentifier() or part == "<locals>" for part in parts)
-
-
-def _is_builtin(name: str) -> bool:
-    found = getattr(builtins, name, None)
-    return isinstance(found, type) and issubclass(found, BaseException)
 
 
 def verdict(given: Verdict | str) -> Verdict:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from functools import reduce
 from types import ModuleType
 
 from celery_dlq.classify import rule_arguments
@@ -347,7 +348,7 @@ def find_class(dotted: str) -> type[BaseException]:
     for end in range(len(parts) - 1, 0, -1) if all(parts) else ():
         module = _import(".".join(parts[:end]))
         if module is not None:
-            found = _reach(module, parts[end:])
+            found = reduce(lambda held, name: getattr(held, name, None), parts[end:], module)
             break
     if isinstance(found, type) and issubclass(found, BaseException):
         return found
@@ -374,17 +375,13 @@ def misnamed(rules: Iterable[Rule]) -> Iterator[str]:
 
 def _problem(spec: str) -> str:
     try:
-        _check(spec)
+        if not spec.endswith(ALL_BELOW):
+            find_class(spec)
+        elif _import(spec.removesuffix(ALL_BELOW)) is None:
+            return f"{spec!r} does not name an installed module; correct the name."
     except CeleryDLQError as error:
         return str(error)
     return ""
-
-
-def _check(spec: str) -> None:
-    if not spec.endswith(ALL_BELOW):
-        find_class(spec)
-    elif _import(spec.removesuffix(ALL_BELOW)) is None:
-        raise CeleryDLQError(f"{spec!r} does not name an installed module; correct the name.")
 
 
 def _import(name: str) -> ModuleType | None:
@@ -402,10 +399,3 @@ def _import(name: str) -> ModuleType | None:
             f"Importing {name} failed: {type(error).__name__}: {error}. "
             "Import it in a Python shell to see why."
         ) from error
-
-
-def _reach(module: ModuleType, names: list[str]) -> object:
-    found: object = module
-    for name in names:
-        found = getattr(found, name, None)
-    return found

@@ -132,7 +132,8 @@ class FlightRecorder:
                 self._confirm()
                 entry = self._put(facts, body)
             except Exception as error:  # noqa: BLE001 - the task runs in any case
-                self._is_not_covered(error)
+                self._is_in_trouble(error)
+                self.uncovered += 1
                 return None
             if entry is None:
                 self.uncovered += 1
@@ -140,7 +141,8 @@ class FlightRecorder:
             self.recorded += 1
             self._unconfirmed.append((message, entry))
             if self._trouble:
-                self._is_covered_again()
+                self._trouble = ""
+                logger.info("the flight recorder writes to %s again", self.directory)
             return entry
 
     def succeeded(self, entry: Entry) -> None:
@@ -281,10 +283,6 @@ class FlightRecorder:
         self._own, self._current = None, None
         self._segments.clear()
 
-    def _is_not_covered(self, error: Exception) -> None:
-        self._is_in_trouble(error)
-        self.uncovered += 1
-
     def _is_in_trouble(self, error: Exception) -> None:
         self._again_at = self._monotonic() + PAUSE_S
         if not self._trouble:
@@ -295,7 +293,3 @@ class FlightRecorder:
                 "acknowledged and runs are lost. Fix the directory, or set dlq_recorder_dir",
                 self.directory, self._trouble,
             )  # fmt: skip
-
-    def _is_covered_again(self) -> None:
-        self._trouble = ""
-        logger.info("the flight recorder writes to %s again", self.directory)

@@ -43,6 +43,9 @@ VALUES_S, VALUES_AT_ONCE = 0.5, 200
 REGROUPING_LOOK_S, REGROUPING_S = 5.0, 1.0
 
 
+_CHORES_S = {"outcomes": EXPIRE_S, "values": EXPIRE_S, "old rows": PRUNE_S}
+
+
 class UpkeepThread(Leased):
     """Releases due retries while it has the lease.
 
@@ -66,7 +69,8 @@ class UpkeepThread(Leased):
         tenure = Tenure(lambda: dlq.store, upkeep_lease(place), holder)
         super().__init__(dlq.store_health, tenure, draw=draw)
         self._dlq, self._wake, self._monotonic, self._clock_checked = dlq, wake, monotonic, False
-        self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
+        #: Seconds until each of the chores is due.
+        self._due_in_s = dict.fromkeys(_CHORES_S, 0.0)
         self._releaser = Releaser(dlq.app, lambda: dlq.store, place)
         self._resender = Resender(dlq, monotonic=monotonic)
         self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
@@ -75,10 +79,13 @@ class UpkeepThread(Leased):
         """Release due retries until it is time to prolong the lease, and do the other chores that are due."""
         self._release(lease)
         if not self.stopping.is_set():
-            self._expire()
-            self._prune()
+            if self._is_due("outcomes"):
+                self._expire()
+            if self._is_due("old rows"):
+                self._prune()
             self._resender.run(self._tenure.prolong)
-            self._add_values()
+            if self._is_due("values"):
+                self._add_values()
             self._regrouping.run(self.stopping.is_set)
         return 0.0
 
@@ -105,31 +112,33 @@ class UpkeepThread(Leased):
             if self.stopping.wait(min(wait_s, left_s)):
                 return
 
+    def _is_due(self, chore: str) -> bool:
+        """Whether a chore is due in this round; then it is due again after its own time."""
+        self._due_in_s[chore] -= TRY_S
+        is_due = self._due_in_s[chore] <= 0
+        if is_due:
+            self._due_in_s[chore] = _CHORES_S[chore]
+        return is_due
+
     def _expire(self) -> None:
         """Give up on overdue outcomes."""
-        self._expire_in_s -= TRY_S
-        if self._expire_in_s <= 0:
-            self._expire_in_s = EXPIRE_S
-            now = self._dlq.store.now()
-            longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
-            self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
+        now = self._dlq.store.now()
+        longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
+        self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
 
     def _add_values(self) -> None:
-        """Add values to letters that have none yet, for a part of the time. If there are no such letters,
-        look seldom."""
-        self._values_in_s -= TRY_S
-        until = self._monotonic() + VALUES_S
-        while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
+        """Add values to letters that have none yet, for a part of the time. If more letters may be left, the
+        next round continues."""
+        until, self._due_in_s["values"] = self._monotonic() + VALUES_S, 0.0
+        while not self.stopping.is_set() and self._monotonic() < until:
             if not self._dlq.store.values.add(letters=VALUES_AT_ONCE):
-                self._values_in_s = EXPIRE_S
+                self._due_in_s["values"] = EXPIRE_S
+                return
 
     def _prune(self) -> None:
-        self._prune_in_s -= TRY_S
-        if self._prune_in_s <= 0:
-            self._prune_in_s = PRUNE_S
-            self._dlq.store.parked.prune(older_than_s=KEEP_S)
-            self._dlq.store.circuits.prune(older_than_s=KEEP_S)
-            self._dlq.store.recorder_reports.prune(older_than_s=KEEP_S)
+        store = self._dlq.store
+        for role in (store.parked, store.circuits, store.recorder_reports):
+            role.prune(older_than_s=KEEP_S)
 
 
 class BackgroundRegrouping:

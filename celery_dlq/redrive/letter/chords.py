@@ -74,15 +74,12 @@ def _chords_of(app: Any) -> CountedChords | PolledChords | None:
     backend = app.backend
     if any(base.__module__ == "celery.backends.redis" for base in type(backend).__mro__):
         return CountedChords(backend)
-    return PolledChords(app) if _is_polled(backend) else None
-
-
-def _is_polled(backend: Any) -> bool:
-    """Whether Celery polls the members' results. Memcached and similar backends count, but only upwards;
-    django-celery-results has its own counters; others do not support chords."""
+    # Memcached and similar backends count, but only upwards; django-celery-results has its own counters;
+    # others do not support chords.
     knows_none = type(backend).__module__ in ("celery.backends.rpc", "celery.backends.base")
     counts = getattr(backend, "implements_incr", False)
-    return not knows_none and not counts and type(backend).apply_chord is Backend.apply_chord
+    is_polled = not knows_none and not counts and type(backend).apply_chord is Backend.apply_chord
+    return PolledChords(app) if is_polled else None
 
 
 def members_of(letter: DeadLetter, payload: Payload) -> Iterator[ChordMember]:
