@@ -15,13 +15,7 @@ from celery_dlq.classify.explain import (
     rejudge,
 )
 from celery_dlq.classify.rule_arguments import ExceptionSpec
-from celery_dlq.classify.rules import (
-    WITHOUT_A_RULE,
-    Classifier,
-    Decision,
-    decide,
-    is_built_in,
-)
+from celery_dlq.classify.rules import WITHOUT_A_RULE, Classifier, Decision, decide, is_built_in
 from celery_dlq.classify.user_rules import Rule, Terminal, Transient, misnamed, rules_for, subject
 
 __all__ = [

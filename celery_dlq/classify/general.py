@@ -36,13 +36,7 @@ from celery_dlq.classify.evidence import (
     shown_name,
     text_of,
 )
-from celery_dlq.classify.guarded import (
-    class_value,
-    is_default,
-    is_known,
-    own_values,
-    shape_of,
-)
+from celery_dlq.classify.guarded import class_value, is_default, is_known, own_values, shape_of
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict

@@ -6,12 +6,7 @@ import json
 from itertools import islice
 
 from celery_dlq.classify.builtin.codes import words
-from celery_dlq.classify.builtin.http import (
-    http_status,
-    in_turn,
-    status_in_text,
-    status_verdict,
-)
+from celery_dlq.classify.builtin.http import http_status, in_turn, status_in_text, status_verdict
 from celery_dlq.classify.evidence import call, mapping_item, number, read, text_of
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
