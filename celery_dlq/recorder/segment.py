@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakSet
 
 from celery_dlq.base.codec import decode_table, encode_table, quick_json
-from celery_dlq.base.process import private_opener
+from celery_dlq.base.process import mapped
 
 #: The version of this
 FORMAT = 1
@@ -265,14 +265,13 @@ class Segment:
         self._next = FIRST
         #: The positions of the entries that have not ended.
         self.live: set[int] = set()
-        with open(path, "x+b", opener=private_opener) as file:
-            try:
-                # A page that the disk has no room for would end the process when it is written to.
-                os.posix_fallocate(file.fileno(), 0, size)
-                self.map: mmap.mmap = mmap.mmap(file.fileno(), size)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+        try:
+            self.map: mmap.mmap = mapped(path, size)
+        except FileExistsError:
+            raise
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         write_header(self.map)
         _mapped.add(self)
 

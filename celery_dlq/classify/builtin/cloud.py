@@ -105,10 +105,14 @@ def grpc_code(exc: BaseException) -> Finding | None:
 
 def grpclib_status(exc: BaseException) -> Finding | None:
     """``status`` of grpclib's only error."""
-    name = code_name(read(exc, "status"))
-    if name is None:
-        return None
-    return transient_if(name in GRPC_NAMES, "grpc.code", f"status={name}")
+    return _by_name(exc, "status", GRPC_NAMES)
+
+
+def _by_name(exc: BaseException, attribute: str, passing: frozenset[str]) -> Finding | None:
+    name = code_name(read(exc, attribute))
+    return (
+        None if name is None else transient_if(name in passing, "grpc.code", f"{attribute}={name}")
+    )
 
 
 # -- Google -----------------------------------------------------------------------------------------
@@ -125,11 +129,8 @@ _BODY_LIMIT = 65_536
 
 def grpc_status(exc: BaseException) -> Finding | None:
     """``grpc_status_code``: ABORTED and ALREADY_EXISTS are one HTTP status, UNKNOWN is none."""
-    name = code_name(read(exc, "grpc_status_code"))
     # TooManyRequests and its like have an HTTP status only, which comes next.
-    if name is None:
-        return None
-    return transient_if(name in _GOOGLE_NAMES, "grpc.code", f"grpc_status_code={name}")
+    return _by_name(exc, "grpc_status_code", _GOOGLE_NAMES)
 
 
 def google_reason(exc: BaseException) -> Finding | None:

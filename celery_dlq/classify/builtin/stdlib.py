@@ -7,7 +7,7 @@ import errno
 import re
 import socket
 
-from celery_dlq.classify.builtin.codes import words
+from celery_dlq.classify.builtin.codes import texts, words
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.chain import Link, causes, linked, reachable
 from celery_dlq.classify.evidence import (
@@ -32,22 +32,7 @@ TRANSIENT_ERRNOS = frozenset(
 # it is a typing error more often than a nameserver that forgets.
 _TRANSIENT_EAI = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY})
 
-# The texts of getaddrinfo(3), on Linux and macOS.
-_UNKNOWN_HOST = (
-    "Name or service not known",
-    "No address associated with hostname",
-    "nodename nor servname provided",
-)
-
-# urllib3-future, contrib/resolver: it raises gaierror without a code, also behind plain requests.
-_NO_ANSWER = re.compile(
-    "within timeout|within [0-9.]+s|unexpectedly disconnected|closed the connection before|timed out"
-    "|SERVFAIL|StreamReset|Temporary failure in name resolution"
-)
-_NO_HOST = re.compile(
-    "|".join(_UNKNOWN_HOST) + "|no records found|unable to resolve|DNS returned an error"
-    "|DNSSEC validation|not supported|Tried to resolve"
-)
+_NO_ANSWER, _NO_HOST = texts("resolver.no_answer"), texts("lasting.host", "resolver.no_host")
 
 # netdb.h TRY_AGAIN, for the older gethostbyname(3).
 _HERROR_TRY_AGAIN = 2
@@ -148,9 +133,12 @@ def full_queue(exc: BaseException) -> Finding | None:
 
 # -- The lasting cause behind a failed connection ---------------------------------------------------
 
-# The texts of OpenSSL. Libraries that collect the failures of several hosts keep only these.
-_CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
-_PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
+#: The rule of each kind of text.
+_LASTING_TEXTS = {
+    "tls.certificate": texts("lasting.certificate"),
+    "tls.protocol": texts("lasting.protocol"),
+    "dns.lookup": texts("lasting.host"),
+}
 
 
 def unless_lasting(exc: BaseException, rule: str, evidence: str) -> Finding:
@@ -191,14 +179,10 @@ def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | N
 def lasting_text(value: object) -> Finding | None:
     """The certificate, TLS error or unknown host that the only message of a library mentions."""
     text = text_of(value) or ""
-    for known, rule in (
-        (_CERTIFICATE, "tls.certificate"),
-        (_PROTOCOL, "tls.protocol"),
-        (_UNKNOWN_HOST, "dns.lookup"),
-    ):
-        found = next((one for one in known if one in text), None)
+    for rule, pattern in _LASTING_TEXTS.items():
+        found = pattern.search(text)
         if found is not None:
-            return Finding(Verdict.TERMINAL, rule, f"message has {found!r}")
+            return Finding(Verdict.TERMINAL, rule, f"message has {found[0]!r}")
     return None
 
 

@@ -25,12 +25,6 @@ _IN_PIPELINE = re.compile(r"Command # [0-9]+ \(.*\) of pipeline caused error: ",
 _CLUSTER_UNREACHABLE = ("Redis Cluster cannot be connected", "Valkey Cluster cannot be connected")
 _CLUSTER_UNSETTLED = ("TTL exhausted", "Too many Cluster redirections", "ERROR sending 'cluster")
 
-_REDIS_REFUSALS = frozenset(
-    f"{module}.{name}"
-    for module in ("redis.exceptions", "valkey.exceptions")
-    for name in ("AuthenticationError", "AuthorizationError", "NoPermissionError")
-)
-
 
 def redis_reply(exc: BaseException) -> Finding:
     """The prefix of an error reply: ``status_code`` since redis-py 8, else the first word."""
@@ -50,7 +44,7 @@ def redis_cluster(exc: BaseException) -> Finding:
     text = message(exc)
     evidence = f"message {text[:40]!r}"
     if text.startswith(_CLUSTER_UNREACHABLE) and "Cluster mode is not enabled" not in text:
-        refused = refusal(exc, "redis.auth", _REDIS_REFUSALS)
+        refused = refusal(exc, "redis.auth", words("redis.refusals"))
         return refused or unless_lasting(exc, "redis.cluster", evidence)
     return transient_if(text.startswith(_CLUSTER_UNSETTLED), "redis.cluster", evidence)
 
