@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.functions import FunctionsAPI, is_another
-from celery_dlq.api.parts import AppParts
 from celery_dlq.base.known import names_its_arguments, unknown_name
 from celery_dlq.errors import MessageChanged, SettingsError, UnknownAutomation, UnknownLetter, page
 from celery_dlq.hooks.event import shown
@@ -25,8 +24,13 @@ if TYPE_CHECKING:
     from celery_dlq.upkeep.automation.redriver import Look
 
 
-class RedriveAPI(AppParts):
-    """The methods of a dead-letter queue for redrives."""
+HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
+
+_EVERY_LETTER = Filter()
+
+
+class AutomationAPI(FunctionsAPI):
+    """The methods of a dead-letter queue for redrives, edits, handlers and automatic redrives."""
 
     @cached_property
     def redrives(self) -> Operations:
@@ -86,15 +90,6 @@ class RedriveAPI(AppParts):
         if not self.store.edits.save(edit):
             raise MessageChanged
         return edit.diff
-
-
-HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
-
-_EVERY_LETTER = Filter()
-
-
-class AutomationAPI(RedriveAPI, FunctionsAPI):
-    """The methods of a dead-letter queue for handlers and automatic redrives."""
 
     @cached_property
     def handlers(self) -> dict[str, Handler]:
