@@ -25,7 +25,8 @@ from celery_dlq.model.states import State
 from celery_dlq.redrive.letter.contents import is_same
 from celery_dlq.redrive.letter.payload import Parameters, read_payload
 from celery_dlq.settings.validation import is_number
-from celery_dlq.spool import decode, look
+from celery_dlq.spool.look import look
+from celery_dlq.spool.segment import decode
 from celery_dlq.store.archiving import Line, envelopes_of
 from celery_dlq.store.base import Filter, Lease, OngoingAct, Portion
 from celery_dlq.store.letters.erasing import Mention

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.api.parts import AppParts
 from celery_dlq.api.recorder import Recorder
 from celery_dlq.metrics.families import need_prometheus
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 
 if TYPE_CHECKING:
     from celery_dlq.metrics.collector import Registry

@@ -16,8 +16,8 @@ from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.recorder import FlightRecorder
-from celery_dlq.spool import Record
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.spool.segment import Record
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from celery_dlq.recorder import Left, Standing, look, standing
+from celery_dlq.recorder.left import Left, Standing, look, standing
 
 if TYPE_CHECKING:
     from celery_dlq.api.parts import AppParts

@@ -25,8 +25,10 @@ from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import RecorderReport, ReportKind
-from celery_dlq.recorder import Accepted, Taken, Uncovered
+from celery_dlq.recorder.flight import Uncovered
+from celery_dlq.recorder.left import Taken
 from celery_dlq.recorder.owner import owner_in
+from celery_dlq.recorder.segment import Accepted
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.message import envelope, letter_id, read_contents
 from celery_dlq.worker.request.fate import is_of_run, stored_success

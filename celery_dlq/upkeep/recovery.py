@@ -16,10 +16,11 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import RecorderReport
-from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
-from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot
+from celery_dlq.recorder.left import Taken, directories, taken
+from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot, remove_half_made
+from celery_dlq.recorder.segment import Accepted
 from celery_dlq.recorder.tags import forget_noted, has_noted, noted_in
-from celery_dlq.spool import Record
+from celery_dlq.spool.segment import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts

@@ -22,9 +22,9 @@ from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
-from celery_dlq.recorder import Left
+from celery_dlq.recorder.left import Left
 from celery_dlq.redrive.letter.payload import linked_to
-from celery_dlq.spool import SpoolFile
+from celery_dlq.spool.look import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Segment, Stats
 from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body
 from celery_dlq.view.operations import state_word

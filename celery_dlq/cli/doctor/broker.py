@@ -27,7 +27,7 @@ from celery_dlq.cli.doctor import (
 )
 from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
-from celery_dlq.recorder import LeftState
+from celery_dlq.recorder.left import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 from celery_dlq.worker.broker_limits import (

@@ -29,7 +29,7 @@ from celery_dlq.model.states import State
 from celery_dlq.recorder.left import LeftState, look
 from celery_dlq.recorder.segment import SUFFIX, accepted_from, read
 from celery_dlq.redrive.broker.queues import InRedis, open_presence
-from celery_dlq.spool import decode
+from celery_dlq.spool.segment import decode
 from celery_dlq.view import times
 
 

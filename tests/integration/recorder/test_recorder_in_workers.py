@@ -28,7 +28,7 @@ from proxy import Proxy
 
 from celery_dlq import Filter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.recorder import LeftState
+from celery_dlq.recorder.left import LeftState
 from celery_dlq.upkeep.recovery import Recovered
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]

@@ -22,7 +22,7 @@ from celery_dlq.api.erasure import (
 )
 from celery_dlq.errors import RepairError
 from celery_dlq.model.letter import Outcome
-from celery_dlq.spool import encode
+from celery_dlq.spool.segment import encode
 
 PARAMETERS = ["user_id", "email"]
 

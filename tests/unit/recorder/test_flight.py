@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.recorder import FlightRecorder, LeftState, look
-from celery_dlq.recorder.flight import PAUSE_S
+from celery_dlq.recorder.flight import PAUSE_S, FlightRecorder
+from celery_dlq.recorder.left import LeftState, look
 from celery_dlq.recorder.segment import read
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from celery_dlq.recorder import LeftState, Standing, look, standing, taken
+from celery_dlq.recorder.left import LeftState, Standing, look, standing, taken
 
 PROGRAM = """
 import sys, time
 from types import SimpleNamespace
-from celery_dlq.recorder import FlightRecorder
+from celery_dlq.recorder.flight import FlightRecorder
 
 recorder = FlightRecorder(sys.argv[1], worker="w@host")
 for number in range(3):

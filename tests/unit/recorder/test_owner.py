@@ -15,8 +15,8 @@ import time
 import pytest
 
 from celery_dlq.base.process import boot_of, identity
-from celery_dlq.recorder import LeftState, look, remove_half_made, taken
 from celery_dlq.recorder import owner as owner_module
+from celery_dlq.recorder.left import LeftState, look, taken
 from celery_dlq.recorder.owner import (
     HALF_MADE_S,
     SILENT_S,
@@ -25,6 +25,7 @@ from celery_dlq.recorder.owner import (
     leave_pools,
     owner_in,
     pool_may_run,
+    remove_half_made,
 )
 
 #: Makes a directory, and waits; with "fork", in two processes, of which the child says its id.

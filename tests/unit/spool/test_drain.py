@@ -7,7 +7,9 @@ from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RecordRefused, SettingsError, StoreUnavailable
 from celery_dlq.model.letter import Outcome
-from celery_dlq.spool import Drained, Spool, directory, encode, hand_over, segment
+from celery_dlq.spool import directory, segment
+from celery_dlq.spool.directory import Drained, Spool, hand_over
+from celery_dlq.spool.segment import encode
 
 LETTERS = [letter("a"), letter("b"), letter("c")]
 

@@ -11,7 +11,7 @@ from celery import Celery
 from kombu import Queue
 from support.servers.own_redis import own_redis
 
-from celery_dlq.recorder import taken
+from celery_dlq.recorder.left import taken
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.tags import Tags, has_noted
 from celery_dlq.upkeep.recovery import Returns

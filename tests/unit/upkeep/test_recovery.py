@@ -15,7 +15,8 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import ReportKind
-from celery_dlq.recorder import FlightRecorder, LeftState, look
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.left import LeftState, look
 from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.recorder.tags import Tags, forget_noted
 from celery_dlq.upkeep.lost_messages import letter_of_lost

@@ -17,7 +17,8 @@ from support.workers.parent_requests import Message, charging_app, einfo
 from celery_dlq import DLQTask
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
-from celery_dlq.recorder import FlightRecorder, directories, look, taken
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.left import directories, look, taken
 from celery_dlq.recorder.segment import Mark, read
 from celery_dlq.worker.batches import _Batch
 from celery_dlq.worker.request import letters

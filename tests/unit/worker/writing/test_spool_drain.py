@@ -10,7 +10,7 @@ from support.stores.writing import (
     wait_until,
 )
 
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 
 
 def test_an_earlier_workers_spool_is_drained_at_the_start(writer, store, tmp_path):
