@@ -72,6 +72,7 @@ class RetentionEngine:
 
     :param store: returns the store.
     :param archiver: makes the archiver that moves letters; None to delete them.
+    :param monotonic: measures how long transactions take, in seconds.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class RetentionEngine:
         retention: Retention,
         *,
         archiver: NewArchiver | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.retention = retention
-        self._open, self._new_archiver = store, archiver
+        self._open, self._new_archiver, self._monotonic = store, archiver, monotonic
 
     def plan(self) -> tuple[Holding, ...]:
         """The letters that each entry keeps, and those that a round would delete now; at the end, the letters
@@ -90,7 +92,7 @@ class RetentionEngine:
 
         :raises StoreError: the store failed.
         """
-        return _Work(self._open(), lambda _seconds: False).count(self.retention)
+        return _Work(self._open(), lambda _seconds: False, self._monotonic).count(self.retention)
 
     def run(self, lease: Lease, pause: Pause, *, who: str = WHO) -> Round:
         """Delete old history, and expired letters. With an archive, letters are moved into it. They are
@@ -101,7 +103,7 @@ class RetentionEngine:
         :raises StoreError: the store failed. What was deleted before that stays deleted.
         """
         store = self._open()
-        work = _Work(store, pause)
+        work = _Work(store, pause, self._monotonic)
         try:
             work.delete_history(self.retention)
             expiries = self.retention.expiries(store.now())
@@ -128,8 +130,9 @@ class _Work:
     #: Letters that were deleted, or moved into the archive.
     removed = 0
 
-    def __init__(self, store: Store, pause: Pause) -> None:
-        self._store, self._pause, self._began = store, pause, time.monotonic()
+    def __init__(self, store: Store, pause: Pause, monotonic: Callable[[], float]) -> None:
+        self._store, self._pause, self._monotonic = store, pause, monotonic
+        self._began = monotonic()
 
     def delete_history(self, retention: Retention) -> None:
         bounds = retention.history_bounds(self._store.now())
@@ -193,10 +196,10 @@ class _Work:
 
         :raises _StoppedError: the round must stop.
         """
-        spent = time.monotonic() - self._began
+        spent = self._monotonic() - self._began
         if self._pause(spent * (1 / SHARE - 1)):
             raise _StoppedError
-        self._began = time.monotonic()
+        self._began = self._monotonic()
 
 
 def _shown(expiries: Iterable[Expiry]) -> list[dict[str, object]]:

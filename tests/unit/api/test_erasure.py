@@ -23,6 +23,7 @@ from celery_dlq.api.erasure import (
 from celery_dlq.errors import RepairError
 from celery_dlq.model.letter import Outcome
 from celery_dlq.spool.segment import encode
+from celery_dlq.store.rows.rows import stored_id
 
 PARAMETERS = ["user_id", "email"]
 
@@ -169,7 +170,7 @@ def body(*args, **kwargs):
 
 def matcher(*conditions, ids=(), parameters=lambda _name: ["user_id"]):
     return Matcher(
-        Meant(ids=tuple(ids), conditions=tuple(map(Condition.parse, conditions))),
+        Meant(ids=tuple(map(stored_id, ids)), conditions=tuple(map(Condition.parse, conditions))),
         accepted=frozenset({"application/json"}), parameters=parameters,
     )  # fmt: skip
 
