@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from celery_dlq.recorder.left import Left, Standing, look, standing
+from celery_dlq.recorder.files import ProcessFiles, Standing, look, standing
 
 if TYPE_CHECKING:
     from celery_dlq.api.parts import AppParts
@@ -24,7 +24,7 @@ class Recorder:
     def __init__(self, dlq: AppParts) -> None:
         self._dlq = dlq
 
-    def look(self) -> Iterator[Left]:
+    def look(self) -> Iterator[ProcessFiles]:
         """The directories of the workers in the flight recorder's directory on this machine.
 
         :raises OSError: they cannot be read.
@@ -76,10 +76,10 @@ class Recorder:
 
     @cached_property
     def _recovery(self) -> Recovery:
-        from celery_dlq.upkeep.recovery import Recovery, Returns
+        from celery_dlq.upkeep.recovery import GiveBack, Recovery
 
         dlq = self._dlq
         return Recovery(
             dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=dlq.spool_apart,
-            give_back=Returns(dlq.app, is_on=dlq.settings.restore_unacked).run,
+            give_back=GiveBack(dlq.app, is_on=dlq.settings.restore_unacked).run,
         )  # fmt: skip

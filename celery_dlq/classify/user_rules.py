@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from functools import reduce
 from types import ModuleType
 
 from celery_dlq.classify import rule_arguments
@@ -348,7 +347,9 @@ def find_class(dotted: str) -> type[BaseException]:
     for end in range(len(parts) - 1, 0, -1) if all(parts) else ():
         module = _import(".".join(parts[:end]))
         if module is not None:
-            found = reduce(lambda held, name: getattr(held, name, None), parts[end:], module)
+            found = module
+            for name in parts[end:]:
+                found = getattr(found, name, None)
             break
     if isinstance(found, type) and issubclass(found, BaseException):
         return found

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from celery_dlq.base.codec import raw_body
+from celery_dlq.recorder.bodies import share, unshare
 from celery_dlq.recorder.owner import OwnDirectory
-from celery_dlq.recorder.returned import share, unshare
 from celery_dlq.recorder.segment import SUFFIX, Entry, Mark, Segment, facts_of, size_for
 from celery_dlq.recorder.tags import Tags
 

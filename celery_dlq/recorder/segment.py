@@ -70,7 +70,7 @@ class NewerFile(ValueError):
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedEntry:
     """An entry that had not ended."""
 
     start: int
@@ -88,7 +88,7 @@ class Found:
 class Contents:
     """The entries of a file that had not ended."""
 
-    entries: tuple[Found, ...]
+    entries: tuple[ListedEntry, ...]
     #: Whether something in the file is not an entry.
     is_damaged: bool
 
@@ -166,7 +166,7 @@ def _version(data: bytes) -> int | None:
     return version if magic == _MAGIC and zlib.crc32(named) == checksum else None
 
 
-def _entries(data: bytes) -> Iterator[Found | None]:
+def _entries(data: bytes) -> Iterator[ListedEntry | None]:
     """The entries that had not ended; None for each damage."""
     start = FIRST
     while start + _HEAD.size <= len(data):
@@ -182,7 +182,7 @@ def _entries(data: bytes) -> Iterator[Found | None]:
     yield from _whole_entries(data, start)
 
 
-def _whole_entries(data: bytes, start: int) -> Iterator[Found]:
+def _whole_entries(data: bytes, start: int) -> Iterator[ListedEntry]:
     """The entries at or after ``start`` that had not ended, if it is unknown where one begins."""
     while start + _HEAD.size <= len(data):
         following = _following(data, start)
@@ -203,13 +203,13 @@ def _following(data: bytes, start: int) -> int | None:
     return _after(start, facts + body) if is_whole else None
 
 
-def _whole_entry(data: bytes, start: int) -> Found | None:
+def _whole_entry(data: bytes, start: int) -> ListedEntry | None:
     state, marks, _check, facts, body, checksum = _HEAD.unpack_from(data, start)
     begin = start + _HEAD.size
     middle, end = begin + facts, begin + facts + body
     if state != EntryState.ACCEPTED or zlib.crc32(data[begin:end]) != checksum:
         return None
-    return Found(start, Mark(marks), data[begin:middle], data[middle:end])
+    return ListedEntry(start, Mark(marks), data[begin:middle], data[middle:end])
 
 
 def _check(facts: int, body: int) -> int:
@@ -314,7 +314,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class CopiedMessage:
     """A message that a worker had accepted and not ended. It has the attributes of kombu's messages that
     make the envelope of a letter."""
 
@@ -363,14 +363,16 @@ def facts_of(
     return encode_table(facts).encode("ascii") if text is None else text
 
 
-def accepted_from(facts: bytes, body: bytes, *, worker: str, process: str, marks: Mark) -> Accepted:
+def message_from(
+    facts: bytes, body: bytes, *, worker: str, process: str, marks: Mark
+) -> CopiedMessage:
     """The inverse of :func:`facts_of`.
 
     :raises ValueError: the facts are not of this form.
     """
     try:
         table = decode_table(facts.decode("utf-8"))
-        return Accepted(
+        return CopiedMessage(
             task=str(table["task"]),
             accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
             worker=worker,

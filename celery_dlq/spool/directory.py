@@ -186,8 +186,6 @@ class _Aside:
             logger.warning("%d lines set aside in %s", count, self._path.with_suffix(suffix))
 
 
-logger: logging.Logger = logging.getLogger(__name__)
-
 #: The default maximum size of all files of a spool, in bytes.
 MAX_SIZE = 1 << 30
 

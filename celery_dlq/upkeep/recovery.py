@@ -16,9 +16,9 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import RecorderReport
-from celery_dlq.recorder.left import Taken, directories, taken
+from celery_dlq.recorder.files import LockedFiles, directories, locked_files
 from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot, remove_half_made
-from celery_dlq.recorder.segment import Accepted
+from celery_dlq.recorder.segment import CopiedMessage
 from celery_dlq.recorder.tags import forget_noted, has_noted, noted_in
 from celery_dlq.spool.segment import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Returns:
+class GiveBack:
     """Gives messages back on the broker of ``app``. Those of another broker stay, for a worker there.
 
     :param is_on: ``dlq_restore_unacked``; without it, the visibility timeout decides.
@@ -42,7 +42,7 @@ class Returns:
     def __init__(self, app: Any, *, is_on: bool = True) -> None:
         self._app, self._is_on, self._trouble = app, is_on, ""
 
-    def run(self, found: Taken) -> Mapping[str, Whereabouts]:
+    def run(self, found: LockedFiles) -> Mapping[str, Whereabouts]:
         """Give back the messages of a process that is gone; returns where each of them is now, by its tag. If
         the broker is away, or a process of its pool may still run one of them, the notes stay for later."""
         directory = found.directory
@@ -73,7 +73,7 @@ class Returns:
             )  # fmt: skip
         return given
 
-    def _give_back(self, found: Taken) -> Mapping[str, Whereabouts]:
+    def _give_back(self, found: LockedFiles) -> Mapping[str, Whereabouts]:
         # Not its default channel, which would wait for a broker that is away.
         with self._app.connection_for_read() as connection, connection.channel() as channel:
             kind = kind_of(channel)
@@ -147,7 +147,7 @@ class Recovery:
         *,
         save: Save,
         put_aside: Callable[[Record], object],
-        give_back: Callable[[Taken], Mapping[str, Whereabouts]] = lambda _: {},
+        give_back: Callable[[LockedFiles], Mapping[str, Whereabouts]] = lambda _: {},
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._now = now
@@ -183,7 +183,7 @@ class Recovery:
             try:
                 if only_new and not self._is_new(directory):
                     continue
-                with taken(directory) as found:
+                with locked_files(directory) as found:
                     if found is None:
                         continue
                     done = self._recover(found, ask, began_at)
@@ -217,7 +217,7 @@ class Recovery:
         return Recovered(failed=(directory,), reports=(stuck(directory, why),))
 
     def _recover(
-        self, found: Taken, ask: Callable[[], Outcomes], began_at: datetime | None
+        self, found: LockedFiles, ask: Callable[[], Outcomes], began_at: datetime | None
     ) -> Recovered:
         done = Recovered(processes=1)
         ends: list[tuple[Record, Callable[[], None]]] = []
@@ -263,7 +263,9 @@ class Recovery:
             )
         return done + Recovered(damaged=tuple(damaged))
 
-    def _not_with_the_broker(self, found: Taken) -> Iterator[tuple[Accepted, Callable[[], None]]]:
+    def _not_with_the_broker(
+        self, found: LockedFiles
+    ) -> Iterator[tuple[CopiedMessage, Callable[[], None]]]:
         """The messages that had not ended, except those that the broker has or delivers again."""
         where = self._give_back(found)
         for message, settle in found.messages():
@@ -277,7 +279,7 @@ class Recovery:
             else:
                 settle()
 
-    def _may_come_again(self, message: Accepted, began_at: datetime | None) -> bool:
+    def _may_come_again(self, message: CopiedMessage, began_at: datetime | None) -> bool:
         """Whether it is too early to tell that the broker has forgotten the message."""
         if message.is_acknowledged:
             return False
@@ -299,7 +301,7 @@ class Recovery:
         return Recovered(letters=letters, ended=len(records) - letters)
 
 
-def _success_of(message: Accepted, letter: DeadLetter) -> Outcome:
+def _success_of(message: CopiedMessage, letter: DeadLetter) -> Outcome:
     """The success of a message whose worker was killed before the store knew it.
 
     :param letter: the one that it would otherwise become.

@@ -23,7 +23,7 @@ from sqlalchemy import select
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.recorder.left import look
+from celery_dlq.recorder.files import look
 from celery_dlq.redrive.broker.sqs import depth_of
 from celery_dlq.store.database import tables
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from celery_dlq.recorder.files import look
 from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE, FlightRecorder
-from celery_dlq.recorder.left import look
 from celery_dlq.recorder.segment import Contents, Mark, Segment, mark_entry, read
 from celery_dlq.recorder.tags import noted_in
 
