@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import groupby
@@ -28,7 +28,7 @@ _TEXTS = (
 )  # fmt: skip
 _TIMES = ("first_failed_at", "last_failed_at", "closed_at")
 _NUMBERS = ("redrive_count", "attempt_count")
-_CONTENTS = ("headers", "properties", "args", "kwargs", "traceback", "log")
+_CONTENTS = ("message", "headers", "properties", "args", "kwargs", "traceback", "log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +96,10 @@ def _schema(*, contents: bool) -> pyarrow.Schema:
             *((name, pyarrow.timestamp("us", tz="UTC")) for name in _TIMES),
             *((name, pyarrow.int32()) for name in _NUMBERS),
             ("segment", pyarrow.string()),
-            *(_content_fields() if contents else ()),
+            *((name, pyarrow.string()) for name in (_CONTENTS if contents else ())),
+            *([("body", pyarrow.binary())] if contents else ()),
         ]
     )
-
-
-def _content_fields() -> Iterator[tuple[str, pyarrow.DataType]]:
-    import pyarrow
-
-    yield "message", pyarrow.string()
-    yield from ((name, pyarrow.string()) for name in _CONTENTS)
-    yield "body", pyarrow.binary()
 
 
 def _row(found: Found, *, contents: bool) -> dict[str, Any]:
@@ -118,18 +111,12 @@ def _row(found: Found, *, contents: bool) -> dict[str, Any]:
         "segment": found.segment.id,
     }
     if contents:
-        content = found.line["content"]
-        row |= {
-            **_converted(letter, ("message",), safe_text),
-            **_converted(content, _CONTENTS, safe_text),
-            **_converted(content, ("body",), _body),
-        }
+        content = {**found.line["content"], "message": letter.get("message")}
+        row |= _converted(content, _CONTENTS, safe_text) | _converted(content, ("body",), _body)
     return row
 
 
-def _converted(
-    line: Line, names: tuple[str, ...], convert: Callable[[Any], Any]
-) -> Mapping[str, Any]:
+def _converted(line: Line, names: tuple[str, ...], convert: Callable[[Any], Any]) -> dict[str, Any]:
     """These fields; None for those that the release that wrote the line did not have."""
     given = {name: line.get(name) for name in names}
     return {name: None if value is None else convert(value) for name, value in given.items()}

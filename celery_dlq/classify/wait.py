@@ -33,11 +33,8 @@ _HEADER_SOURCES: tuple[Source, ...] = (
 
 #: The attributes that may contain a wait.
 _CARRIED = frozenset(
-    {
-        "response", "headers", "meta", "resp", "resp_headers", "retry_after", "details",
-        "trailing_metadata",
-    }
-)  # fmt: skip
+    {*(source[0] for source in _HEADER_SOURCES), "retry_after", "details", "trailing_metadata"}
+)
 
 _DETAIL_LIMIT = 16
 

@@ -18,7 +18,7 @@ from celery_dlq.model.automation import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
-from celery_dlq.store.tenure import TRY_S, Tenure
+from celery_dlq.store.tenure import TRY_S
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.periodic import GuardedThread, Leased
 from celery_dlq.upkeep.resending import Resender
@@ -53,8 +53,8 @@ class UpkeepThread(Leased):
     """
 
     does = "upkeep"
-    stopped = "parked retries are not released"
-    again = "parked retries are released again"
+    text_stopped = "parked retries are not released"
+    text_resumed = "parked retries are released again"
 
     def __init__(
         self,
@@ -66,9 +66,8 @@ class UpkeepThread(Leased):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         place = dlq.hold.place
-        tenure = Tenure(lambda: dlq.store, upkeep_lease(place), holder)
-        super().__init__(dlq.store_health, tenure, draw=draw)
-        self._dlq, self._wake, self._monotonic, self._clock_checked = dlq, wake, monotonic, False
+        super().__init__(dlq, upkeep_lease(place), holder, draw=draw)
+        self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
         #: Seconds until each of the chores is due.
         self._due_in_s = dict.fromkeys(_CHORES_S, 0.0)
         self._releaser = Releaser(dlq.app, lambda: dlq.store, place)
@@ -180,12 +179,12 @@ class OperationsThread(GuardedThread):
     lease of its own, so two workers run two operations."""
 
     does = "operations"
-    stopped = "redrives do not continue"
-    again = "redrives continue"
+    text_stopped = "redrives do not continue"
+    text_resumed = "redrives continue"
 
     def __init__(self, dlq: Any) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._wanted = dlq, threading.Event()
+        super().__init__(dlq)
+        self._wanted = threading.Event()
 
     def wake(self) -> None:
         """Look for operations after the current one."""

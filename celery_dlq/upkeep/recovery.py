@@ -339,8 +339,8 @@ class RecoveryThread(Periodic):
     """
 
     does = "recovery"
-    stopped = "messages of killed workers are not recovered"
-    again = "messages of killed workers are recovered again"
+    text_stopped = "messages of killed workers are not recovered"
+    text_resumed = "messages of killed workers are recovered again"
 
     def __init__(
         self,
@@ -349,8 +349,8 @@ class RecoveryThread(Periodic):
         wake: Callable[[], object] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._wake, self._monotonic = dlq, wake, monotonic
+        super().__init__(dlq)
+        self._wake, self._monotonic = wake, monotonic
         self._reporter, self._looker = Reporter(lambda: dlq.store), Looker(dlq.recorder_dir)
         self._began_at, self._whole_at = datetime.now(timezone.utc), 0.0
         self._has_begun = False

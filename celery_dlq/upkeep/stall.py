@@ -251,12 +251,12 @@ class StallThread(Periodic):
     """
 
     does = "stall watch"
-    stopped = "a stall of this worker would not be noticed"
-    again = "a stall of this worker would be noticed again"
+    text_stopped = "a stall of this worker would not be noticed"
+    text_resumed = "a stall of this worker would be noticed again"
 
     def __init__(self, dlq: Any, worker: Any) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._queues = dlq, Queues(dlq.app)
+        super().__init__(dlq)
+        self._queues = Queues(dlq.app)
         with dlq.app.connection_for_read() as connection:
             is_paid_for = connection.transport.driver_type == "sqs"
         self._watch = StallWatch(

@@ -27,7 +27,7 @@ from celery_dlq.errors import CeleryDLQError, UnknownLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.recorder.files import FilesState, look
-from celery_dlq.recorder.segment import SUFFIX, accepted_from, read
+from celery_dlq.recorder.segment import SUFFIX, message_from, read
 from celery_dlq.redrive.broker.queues import InRedis, open_presence
 from celery_dlq.spool.segment import decode
 from celery_dlq.view import times
@@ -260,7 +260,7 @@ def _recorded(directory: Path) -> Iterator[str]:
     """The ids of the messages in the files of ``directory`` that have not ended."""
     for path in directory.glob(f"*{SUFFIX}"):
         for entry in read(path.read_bytes()).entries:
-            message = accepted_from(
+            message = message_from(
                 entry.facts, entry.body, worker="", process="", marks=entry.marks
             )
             yield str(message.headers.get("id") or message.fields.get("id"))
