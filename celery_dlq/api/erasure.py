@@ -320,6 +320,7 @@ class Erasure:
         :raises StoreError: the store failed.
         """
         self._matcher.unread.clear()
+        archive = self._archive
         # In the order in which letters move, so that none moves past the search.
         in_spool = tuple(spooled(self._spool, self._matcher))
         waiting = tuple(self._parked())
@@ -330,8 +331,9 @@ class Erasure:
             spooled=in_spool,
             parked=waiting,
             stored=stored,
-            archived=self._archive
-            and holders(self._search(self._archive), self._archive.unknown_files()),
+            archived=None
+            if archive is None
+            else holders(self._search(archive), archive.unknown_files()),
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
