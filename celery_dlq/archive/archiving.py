@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.archive.bucket import Bucket
-from celery_dlq.archive.export import Exported, export, need_pyarrow
 from celery_dlq.archive.reading import (
+    Exported,
     Finding,
     Restoration,
     Search,
     Verified,
     Wanted,
+    export,
+    need_pyarrow,
     portions,
     problem_of,
     read_segment,

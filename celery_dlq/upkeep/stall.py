@@ -22,8 +22,7 @@ from kombu.exceptions import OperationalError
 from celery_dlq.base.addresses import reach
 from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
-from celery_dlq.redrive.broker.queues import messages_in
-from celery_dlq.redrive.broker.sqs import broker_errors
+from celery_dlq.redrive.broker.queues import broker_errors, messages_in
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.admission.isolation import HOLD_S
 from celery_dlq.worker.reception import Reception

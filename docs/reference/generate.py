@@ -19,7 +19,7 @@ import click
 
 import celery_dlq
 from celery_dlq.api.groups import Groups
-from celery_dlq.api.recorder import Recorder
+from celery_dlq.api.metrics import Recorder
 from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row

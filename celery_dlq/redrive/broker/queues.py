@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.utils.log import get_logger
+from kombu.exceptions import KombuError
 from kombu.transport.virtual import Channel as VirtualChannel
 
 from celery_dlq.base.addresses import reach
@@ -20,7 +21,6 @@ from celery_dlq.base.codec import read_json
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.broker.sqs import Depth, broker_errors, depth_of, is_on_sqs
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -32,6 +32,72 @@ LOOK_BYTES = 16 << 20
 
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
+
+
+#: The counts of a queue in SQS. kombu creates a queue when it is asked about one that does not exist, and its
+#: errors of connections and channels do not include SQS' own answers.
+_COUNTS = (
+    "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)  # fmt: skip
+
+
+def is_on_sqs(channel: Any) -> bool:
+    """Whether ``channel`` is one of kombu's SQS transport."""
+    return hasattr(channel, "sqs")
+
+
+def broker_errors(connection: Any) -> tuple[type[Exception], ...]:
+    """The errors by which the broker of ``connection`` refuses something, or does not answer."""
+    known = (*connection.connection_errors, *connection.channel_errors)
+    if connection.transport.driver_type != "sqs":
+        return known
+    # Installed only in this case.
+    from botocore.exceptions import ClientError
+
+    return (*known, ClientError, *no_such_queue())
+
+
+def no_such_queue() -> tuple[type[Exception], ...]:
+    """kombu's errors about a queue that SQS does not have."""
+    # Before kombu 5.7, they are not derived from KombuError.
+    from kombu.transport.SQS import DoesNotExistQueueException, UndefinedQueueException
+
+    return (KombuError, DoesNotExistQueueException, UndefinedQueueException)
+
+
+def attributes_of(channel: Any, queue: str, *names: str) -> dict[str, str] | None:
+    """The attributes of ``queue`` that it has; None if there is no such queue.
+
+    :raises Exception: one of :func:`broker_errors`.
+    """
+    try:
+        url = channel._resolve_queue_url(queue)
+    except no_such_queue():
+        return None
+    client = channel.sqs(queue=channel.canonical_queue_name(queue))
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))
+    return dict(found.get("Attributes", {}))
+
+
+class Depth(NamedTuple):
+    """About how many messages a queue has."""
+
+    waiting: int
+    #: Those that workers hold, and those that are not due yet.
+    held: int
+
+
+def depth_of(channel: Any, queue: str) -> Depth | None:
+    """The messages in ``queue``; None if there is no such queue.
+
+    :raises Exception: one of :func:`broker_errors`.
+    """
+    found = attributes_of(channel, queue, *_COUNTS)
+    if found is None:
+        return None
+    waiting, *held = (int(found[name]) for name in _COUNTS)
+    return Depth(waiting, sum(held))
 
 
 class Targets:
