@@ -188,8 +188,8 @@ class AutomationAPI(FunctionsAPI):
         return known[name]
 
     def pause_auto(self, name: str = EVERY, *, who: str, why: str = "") -> bool:
-        """Stop an automatic redrive or a handler, or all of them, until it is resumed. Its running operation
-        is cancelled before the next batch. Returns whether it was not paused before.
+        """Stop an automatic redrive or a handler, or all of them, until a person resumes it. A running
+        operation is cancelled before its next batch. Returns whether the automation was active before.
 
         :raises UnknownAutomation: the app has none with this name.
         """

@@ -45,8 +45,8 @@ def dump_json(value: Any) -> str:
 
 
 def quick_json(table: dict[str, Any]) -> bytes | None:
-    """``table`` as JSON by orjson, which is ten times as fast as Python. None if orjson refuses a value or
-    would write it as another one, or if :func:`decode_table` might read it as another one."""
+    """``table`` as JSON by orjson, which is ten times as fast as Python. None if orjson refuses a value
+    or would write another one, or if :func:`decode_table` might read another one."""
     try:
         return orjson.dumps(table) if _are_quick((table,)) else None
     # Numbers beyond 64 bits, halves of surrogates, names that are not text; and a table that nests deeply.

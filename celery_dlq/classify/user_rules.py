@@ -218,8 +218,8 @@ class Rule:
         return " and ".join([*parts, "its predicate"] if self.when is not None else parts)
 
     def covers(self, cls: type) -> str | None:
-        """The name of the class that this rule covers: ``cls`` or one of its bases; None if it covers
-        none of them."""
+        """The name of the class that this rule covers: ``cls`` or one of its bases; None if the rule
+        covers neither."""
         for spec in self.exceptions:
             for base in bases(cls):
                 if _means(spec, base):

@@ -94,7 +94,7 @@ def routed(letter: DeadLetter, routes: Sequence[Route]) -> DeadLetter:
 
 
 def owner_of(name: str, routes: Sequence[Route]) -> str:
-    """The owner of the route with this name; empty if it has none, or if ``routes`` do not have it."""
+    """The owner of the route with this name; empty if the route has no owner, or is not in ``routes``."""
     return next((route.owner for route in routes if route.name == name), "")
 
 

@@ -245,7 +245,7 @@ def silent_s(path: Path) -> float:
 
 
 def remove_half_made(parent: Path) -> None:
-    """Delete the directories in ``parent`` whose process was killed before it had made them.
+    """Delete the directories in ``parent`` whose process was killed before the directory was complete.
 
     :raises OSError: no permission.
     """

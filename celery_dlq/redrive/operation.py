@@ -154,7 +154,7 @@ class Operations:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Operation:
         """Continue an operation that was paused, or whose process has died, or begin one. If an error stops
-        it, the operation is paused, with the error as its cause.
+        the run, the operation is paused, with the error as its cause.
 
         :param why: for the audit.
         :param detach: leave it to a worker.
@@ -168,7 +168,7 @@ class Operations:
         why_not = why_not_here(found, self._here)
         if why_not:
             raise OperationError(why_not)
-        with self._held(found) as is_kept:
+        with self._lease_of(found) as is_kept:
             if is_kept is None:
                 raise OperationError(
                     f"Another process runs operation {operation_id}; if it has died, it can be resumed "
@@ -200,7 +200,7 @@ class Operations:
         found = self._store.operations.get(operation_id)
         if found is None:
             return None
-        with self._held(found) as is_kept:
+        with self._lease_of(found) as is_kept:
             # Another process may have changed it before this one had the lease.
             operation = None if is_kept is None else self._store.operations.get(operation_id)
             if operation is None or is_kept is None or not self._may_carry_on(operation):
@@ -288,9 +288,9 @@ class Operations:
             return RunResult(operation, _cause_of(error), is_permanent_error=True)
 
     @contextlib.contextmanager
-    def _held(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
-        """Take the lease of an operation. Gives a function that says whether it is still held, or None if
-        another process holds it."""
+    def _lease_of(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
+        """Take the lease of an operation. Gives a function that says whether the lease still holds; None if
+        another process has the lease."""
         tenure = Tenure(lambda: self._store, operation.lease_name, self._holder)
         lease = tenure.prolong()
         if lease is None:

@@ -1,6 +1,6 @@
-"""Checks orders by themselves. Then says how many letters a redrive may send now: its rate, its canary,
- the guard that judges outcomes, and the limits of letters in flight. Counts, outcomes
-and times enter; allowances, waits and causes leave."""
+"""Checks orders by themselves. Then says how many letters a redrive may send now: its rate, its canary, the
+guard that judges outcomes, and the limits of letters in flight. Counts, outcomes and times enter; allowances,
+waits and causes leave."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class UpkeepThread(Leased):
         return 0.0
 
     def wait_for_lease_s(self) -> float:
-        """Seconds until this worker asks for the lease; 0 if it may have it now. All workers look for
+        """Seconds until this worker asks for the lease; 0 if the lease may be free now. All workers look for
         operations that are left, with or without the lease."""
         if not self._clock_checked:
             wrong = self._dlq.store.why_clock_wrong()
@@ -112,7 +112,7 @@ class UpkeepThread(Leased):
                 return
 
     def _is_due(self, chore: str) -> bool:
-        """Whether a chore is due in this round; then it is due again after its own time."""
+        """Whether a chore is due in this round. If so, its time begins again."""
         self._due_in_s[chore] -= TRY_S
         is_due = self._due_in_s[chore] <= 0
         if is_due:

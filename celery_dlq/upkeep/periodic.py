@@ -145,7 +145,7 @@ class Leased(Periodic):
             logger.warning("the lease of %s could not be given up: %s", self.does, error)
 
     def wait_for_lease_s(self) -> float:
-        """Seconds until this worker asks for the lease; 0 if it may have it now."""
+        """Seconds until this worker asks for the lease; 0 if the lease may be free now."""
         if self._tenure.is_held:
             return 0.0
         return self.until_free_s(self._tenure.to_do().lease_free_in_s)

@@ -43,8 +43,9 @@ class GiveBack:
         self._app, self._is_on, self._trouble = app, is_on, ""
 
     def run(self, found: LockedFiles) -> Mapping[str, Whereabouts]:
-        """Give back the messages of a process that is gone; returns where each of them is now, by its tag. If
-        the broker is away, or a process of its pool may still run one of them, the notes stay for later."""
+        """Give back the messages of a process that is gone. Returns where each message is now, by its tag.
+        The notes stay for later if the broker is away, or if the pool of that process may still run a
+        message."""
         directory = found.directory
         if not (self._is_on and found.ran_here and has_noted(directory)):
             # Of another machine, it will never be certain that its pool is gone. Without notes, the directory
@@ -332,8 +333,8 @@ def _log(record: Record, *, is_refused: bool) -> None:
 
 class RecoveryThread(Periodic):
     """Recovers the messages of processes that no longer run: when the worker starts, once a minute, and
-    as soon as one of the machine's workers sees that a process is gone. It reports the messages that it
-    cannot recover.
+    as soon as one of the machine's workers sees that a process is gone. It reports messages that
+    cannot be recovered.
 
     :param wake: called when there are letters, or when leases of a process that is gone are free.
     """

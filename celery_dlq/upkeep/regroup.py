@@ -135,7 +135,7 @@ class Regrouper:
         return self._store.regroupings.ids(fingerprint, above=above, limit=IDS_AT_ONCE)
 
     def _judged(self, one: Judged) -> Judged:
-        """A letter with its fingerprint by the recipe; it keeps its own if the recipe gives none."""
+        """A letter with the fingerprint of the recipe. If the recipe gives none, the letter keeps its own."""
         if one.letter.grounds is None:
             self.unknown += 1
             return one

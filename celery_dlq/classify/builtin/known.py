@@ -66,7 +66,7 @@ def _bare(cls: type[BaseException], args: object) -> BaseException:
 
 
 def _matches(cls: type | None, name: str) -> tuple[Match, ...]:
-    """The rows for the class with this name. Its bases count if it is loaded."""
+    """The rows for the class with this name. The bases count if the class is loaded."""
     return TABLE.look_up(cls).matches if cls is not None else TABLE.matches([name])
 
 

@@ -187,7 +187,8 @@ class Preparation:
         made = self.repairs.repaired(letter, now)
         if made.why_not is not None:
             return made
-        return made._replace(**self.checks.check(made.opened, now)._asdict())
+        why_not, doubt, members = self.checks.check(made.opened, now)
+        return made._replace(why_not=why_not, doubt=doubt, members=members)
 
 
 @contextmanager
@@ -202,8 +203,8 @@ def open_preparation(context: RedriveContext, orders: Orders) -> Iterator[Prepar
 
 
 def upgraded(app: Any, letter: DeadLetter) -> DeadLetter:
-    """``letter`` with the message that it would have in the release that runs, for one who edits it. If an
-    upgrade fails, it is the letter itself: an edit may be the only way to repair it."""
+    """``letter`` with the message of the release that runs, for an editor. If an upgrade fails, the letter
+    stays as it is: an edit may be the only way to repair the message."""
     return Repairs(app, Repair(), Redactor()).repaired(letter, letter.last_failed_at).letter
 
 

@@ -163,7 +163,7 @@ def _without_secrets(verdict: HandlerVerdict, redactor: Redactor) -> HandlerVerd
 def run_handling(
     store: Store, handlers: Mapping[str, Handler], caller: Caller, handling_id: int, *, worker: str
 ) -> HandlingState | None:
-    """Carry out a handling; returns the state in which it ended, or None if it did not end here.
+    """Carry out a handling. Returns its last state, or None if the handling did not end here.
 
     :raises StoreError: the store failed; the handling is tried again.
     """

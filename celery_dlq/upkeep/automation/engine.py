@@ -79,8 +79,7 @@ class Engine:
         return min(waits_s)
 
     def look(self, name: str) -> Look:
-        """The look that the automatic redrive ``name`` would have if it were its turn now. Nothing is sent or
-        changed.
+        """The look that the automatic redrive ``name`` would have now. Nothing is sent or changed.
 
         :raises StoreError: the store failed.
         """
