@@ -24,7 +24,7 @@ OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
 
 APPEND = (
     "import sys; sys.path.insert(0, sys.argv[2]); from support.factories import letter\n"
-    "from celery_dlq.spool import Spool\n"
+    "from celery_dlq.spool.directory import Spool\n"
     "spool = Spool(sys.argv[1]); spool.append([letter('theirs')])\n"
     "print('spooled', flush=True); sys.stdin.read()"
 )
