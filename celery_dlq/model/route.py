@@ -8,11 +8,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from celery_dlq.base.known import ends_with, names_its_fields, unknown_name
-from celery_dlq.errors import SettingsError, page
+from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
-
-_DOCS = page("routes")
+from celery_dlq.settings.validation import refuse
 
 #: The most characters of a route's name, which is stored with each letter, and of its owner.
 NAME_LIMIT, OWNER_LIMIT = 64, 255
@@ -60,11 +59,7 @@ class Route:
     def __post_init__(self) -> None:
         for name in (*CONDITIONS, "tags", "hooks"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
-        problems = list(_problems(self))
-        if problems:
-            raise SettingsError(
-                f"dlq_routes: {self.name!r} is not valid. {' '.join(problems)} See {_DOCS}."
-            )
+        refuse(f"dlq_routes: {self.name!r}", _problems(self), "routes")
 
     def __repr__(self) -> str:
         # Hooks may hold a password.

@@ -15,17 +15,15 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from celery_dlq.base.known import names_its_fields
-from celery_dlq.errors import OrdersError, SettingsError, page
+from celery_dlq.errors import OrdersError, SettingsError
 from celery_dlq.hooks.event import find_hook
 from celery_dlq.model.automation import AutoMode
 from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
 from celery_dlq.redrive.pacing import check_orders
-from celery_dlq.settings.validation import BOOLEAN, TEXT, Allowed, is_number, number, whole
+from celery_dlq.settings.validation import BOOLEAN, TEXT, Allowed, is_number, number, refuse, whole
 from celery_dlq.store.base import Filter, Scope
-
-_DOCS = page("auto-redrive")
 
 #: The longest pause between two runs, and between two automatic redrives of a letter, in seconds: a year.
 _LONGEST_S = 31_536_000.0
@@ -53,11 +51,8 @@ class Timetable:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        problems = list(_timetable_problems(self))
-        if problems:
-            raise SettingsError(
-                f"The timetable of an automatic redrive is not valid. {' '.join(problems)} See {_DOCS}."
-            )
+        subject = "The timetable of an automatic redrive"
+        refuse(subject, _timetable_problems(self), "auto-redrive")
 
     def next_start(self, last: datetime | None, now: datetime) -> datetime:
         """The first time after the run at ``last`` at which the next one may start; ``now`` if it has not
@@ -216,11 +211,7 @@ class AutoRedrive:
     all: bool = False
 
     def __post_init__(self) -> None:
-        problems = list(_problems(self))
-        if problems:
-            raise SettingsError(
-                f"dlq_auto_redrive: {self.name!r} is not valid. {' '.join(problems)} See {_DOCS}."
-            )
+        refuse(f"dlq_auto_redrive: {self.name!r}", _problems(self), "auto-redrive")
         object.__setattr__(self, "mode", AutoMode(self.mode))
 
     @property
@@ -387,11 +378,9 @@ class Handler:
     queue: str | None = None
 
     def __post_init__(self) -> None:
-        problems = [*problems_of(self, _HANDLER_ALLOWED), *self._missing()]
-        if problems:
-            shown = self.name if isinstance(self.name, str) else repr(self.name)
-            see = page("repair-and-escalate")
-            raise SettingsError(f"Handler {shown} is not valid. {' '.join(problems)} See {see}.")
+        shown = self.name if isinstance(self.name, str) else repr(self.name)
+        problems = (*problems_of(self, _HANDLER_ALLOWED), *self._missing())
+        refuse(f"Handler {shown}", problems, "repair-and-escalate")
         find_hook(self.function)
 
     @property
