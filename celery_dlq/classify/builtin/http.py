@@ -112,9 +112,9 @@ def status(_rule: str, *words: str) -> Probe:
 def listed(rule: str, path: str, *passing: str) -> Probe:
     """A probe for a row: transient if the number at ``path`` is one of ``passing``, otherwise terminal."""
 
-    def probe(exc: BaseException) -> Finding | None:
+    def probe(exc: BaseException) -> Finding:
         code = number(read(exc, *path.split(".")))
-        return None if code is None else transient_if(str(code) in passing, rule, f"{path}={code}")
+        return transient_if(str(code) in passing, rule, f"{path}={code}")
 
     return probe
 
