@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.killed_pair import BODY_S, PREFETCH, SLOTS, Kill, Pair, within
-from celery_dlq.recorder import look, standing
+from celery_dlq.recorder.files import look, standing
 
 #: Kills of each variant. Plain Celery takes more than a minute for each.
 KILLS = int(os.environ.get("BENCH_KILLS", "50"))

@@ -21,7 +21,7 @@ from benchmarks.rounds import compare, report
 from benchmarks.services import BROKER
 from benchmarks.side_by_side import make_store, throughput
 from benchmarks.worker import Way, new_queue, running, send, wait
-from celery_dlq.recorder import FlightRecorder
+from celery_dlq.recorder.flight import FlightRecorder
 
 #: Bytes of the messages' arguments.
 SIZES = (200, 20_000)

@@ -23,8 +23,13 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
 from celery_dlq.store.filter import Filter
-from celery_dlq.upkeep.automation.definition import AutoRedrive, Limits, Requirements, Suspension
-from celery_dlq.upkeep.automation.timetable import Timetable
+from celery_dlq.upkeep.automation.definition import (
+    AutoRedrive,
+    Limits,
+    Requirements,
+    Suspension,
+    Timetable,
+)
 from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.task import DLQTask

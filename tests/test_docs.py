@@ -36,10 +36,10 @@ from celery_dlq.model.group import Group
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
-from celery_dlq.recorder import Standing
+from celery_dlq.recorder.files import Standing
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.settings.definitions import ENDED
-from celery_dlq.spool import FileState, SpoolFile
+from celery_dlq.spool.look import FileState, SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport

@@ -1,35 +1,95 @@
-"""The part of the Python API for automations, which are the automatic redrives of the settings and the
-handlers: handlers are registered, and both are stopped, tried and run."""
+"""The part of the Python API for redrives, edits and automations. Automations are the automatic redrives of
+the settings, and handlers, which are registered; both are stopped, tried and run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.functions import FunctionsAPI, is_another
-from celery_dlq.api.redrives import RedriveAPI
 from celery_dlq.base.known import names_its_arguments, unknown_name
-from celery_dlq.errors import SettingsError, UnknownAutomation, page
+from celery_dlq.errors import MessageChanged, SettingsError, UnknownAutomation, UnknownLetter, page
 from celery_dlq.hooks.event import shown
 from celery_dlq.model.automation import EVERY, AutoState
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.redrive.context import RedriveContext
+    from celery_dlq.redrive.operation import Operations
     from celery_dlq.upkeep.automation.calling import HandlerTrial
-    from celery_dlq.upkeep.automation.definition import AutoRedrive
+    from celery_dlq.upkeep.automation.definition import AutoRedrive, Handler, HandlerFunction
     from celery_dlq.upkeep.automation.engine import Engine
-    from celery_dlq.upkeep.automation.handler import Handler, HandlerFunction
     from celery_dlq.upkeep.automation.redriver import Look
+
 
 HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
 
 _EVERY_LETTER = Filter()
 
 
-class AutomationAPI(RedriveAPI, FunctionsAPI):
-    """The methods of a dead-letter queue for handlers and automatic redrives."""
+class AutomationAPI(FunctionsAPI):
+    """The methods of a dead-letter queue for redrives, edits, handlers and automatic redrives."""
+
+    @cached_property
+    def redrives(self) -> Operations:
+        """Plans, starts and stops redrives."""
+        from celery_dlq.redrive.operation import Operations
+
+        return Operations(self.redrive_context)
+
+    @cached_property
+    def redrive_context(self) -> RedriveContext:
+        """The app as its redrives see it."""
+        from celery_dlq.redrive.context import Clock, RedriveContext
+
+        # A letter is sent only if its task is registered in this app.
+        self.app.loader.import_default_modules()
+        return RedriveContext(
+            app=self.app, store=self.store, settings=self.settings,
+            redactor=self.redactor, reports=self._reports, clock=Clock(now=self.store.now),
+        )  # fmt: skip
+
+    def _reports(self, task: str) -> bool:
+        """Whether workers report the outcomes of the messages of ``task``."""
+        return isinstance(self.app.tasks.get(task), DLQTask)
+
+    def edit(
+        self,
+        task_id: str,
+        *,
+        who: str,
+        why: str = "",
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
+        seen: str | None = None,
+    ) -> str:
+        """Change the message of a dead letter, which a redrive then sends; the earlier message stays in
+        the letter's history. Parts that are None do not change. Returns the change as lines of a diff,
+        with secrets hidden.
+
+        :param why: for the audit.
+        :param seen: the ``digest_of()`` of the message that was looked at; None for any message.
+        :raises UnknownLetter: no letter has this id.
+        :raises MessageChanged: the letter has another message by now.
+        :raises RepairError: it is not dead, or it cannot be changed like this.
+        """
+        from celery_dlq.redrive.letter.edit import digest_of, make_edit
+
+        letter = self.store.letters.get(task_id)
+        if letter is None:
+            raise UnknownLetter
+        if seen is not None and seen != digest_of(letter.envelope):
+            raise MessageChanged
+        given = {"args": args, "kwargs": kwargs, "headers": headers}
+        changes = {name: value for name, value in given.items() if value is not None}
+        now = self.store.now()
+        edit = make_edit(self.app, letter, changes, self.redactor, who=who, why=why, at=now)
+        if not self.store.edits.save(edit):
+            raise MessageChanged
+        return edit.diff
 
     @cached_property
     def handlers(self) -> dict[str, Handler]:
@@ -66,7 +126,7 @@ class AutomationAPI(RedriveAPI, FunctionsAPI):
         :param queue: the queue of its messages; by default ``dlq_handler_queue``.
         :raises SettingsError: a value is not allowed, or another function has this name.
         """
-        from celery_dlq.upkeep.automation.handler import Handler
+        from celery_dlq.upkeep.automation.definition import Handler
 
         def register(function: HandlerT) -> HandlerT:
             named = _own_name(function) if name is None else name
@@ -128,8 +188,8 @@ class AutomationAPI(RedriveAPI, FunctionsAPI):
         return known[name]
 
     def pause_auto(self, name: str = EVERY, *, who: str, why: str = "") -> bool:
-        """Stop an automatic redrive or a handler, or all of them, until it is resumed. Its running operation
-        is cancelled before the next batch. Returns whether it was not paused before.
+        """Stop an automatic redrive or a handler, or all of them, until a person resumes it. A running
+        operation is cancelled before its next batch. Returns whether the automation was active before.
 
         :raises UnknownAutomation: the app has none with this name.
         """

@@ -16,17 +16,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.archiving import Archiver, chunks, unknown_files
-from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
 from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redrive.letter.contents import is_same
-from celery_dlq.redrive.letter.payload import Parameters, accepted_by, parameters_of, read_payload
+from celery_dlq.redrive.letter.payload import Parameters, read_payload
 from celery_dlq.settings.validation import is_number
-from celery_dlq.spool import decode, look
+from celery_dlq.spool.look import look
+from celery_dlq.spool.segment import decode
 from celery_dlq.store.archiving import Line, envelopes_of
 from celery_dlq.store.base import Filter, Lease, OngoingAct, Portion
 from celery_dlq.store.letters.erasing import Mention
@@ -126,36 +126,53 @@ def _text_of(value: Any) -> str | None:
         return None
 
 
+#: The fewest characters of a value that is searched in notes and in the audit: shorter ones are part of too
+#: many other texts.
+SHORTEST_TEXT = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meant:
+    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+
+    #: Task ids, as stored.
+    ids: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def detail(self) -> dict[str, object]:
+        """The detail of the act for the audit, without the values."""
+        if len(self.ids) == 1:
+            return {"letter": self.ids[0]}
+        if self.ids:
+            return by_filter(Filter(ids=self.ids))
+        return {"where": [one.place for one in self.conditions]}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values that are long enough to be searched in other texts."""
+        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The places of the other values."""
+        return tuple(one.place for one in self.conditions if len(one.text) < SHORTEST_TEXT)
+
+
 class Matcher:
-    """Decides which letters a person means: letters with certain task ids, or letters whose messages meet all
-    conditions.
+    """Decides which letters are meant.
 
     :param accepted: the content types that may be decoded.
     :param parameters: returns the parameters of a task, given its name.
     """
 
     def __init__(
-        self,
-        ids: Iterable[str],
-        conditions: Sequence[Condition],
-        *,
-        accepted: frozenset[str],
-        parameters: Callable[[str], Parameters],
+        self, meant: Meant, *, accepted: frozenset[str], parameters: Callable[[str], Parameters]
     ) -> None:
-        self._ids, self._conditions = frozenset(map(stored_id, ids)), conditions
+        self.meant = meant
         self._accepted, self._parameters = accepted, parameters
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
-
-    @classmethod
-    def for_app(cls, app: Any, ids: Iterable[str], conditions: Sequence[Condition]) -> Matcher:
-        """A matcher that reads what the workers of ``app`` read, and knows its tasks."""
-        return cls(
-            ids,
-            conditions,
-            accepted=accepted_by(app),
-            parameters=lambda name: parameters_of(app, name),
-        )
 
     def is_line(self, line: Line) -> bool:
         """Whether the letter of a line is meant."""
@@ -167,8 +184,8 @@ class Matcher:
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
-        if not self._conditions:
-            return stored_id(task_id) in self._ids
+        if not self.meant.conditions:
+            return stored_id(task_id) in self.meant.ids
         try:
             return any(self._meets_all(task, message) for message in messages)
         except UnknownParameters:
@@ -184,7 +201,7 @@ class Matcher:
         parts = {"args": payload.args, "kwargs": payload.kwargs, "headers": message.headers}
         named = message.headers.get("task")
         parameters = self._parameters(named if isinstance(named, str) else task)
-        return all(condition.holds(parts, parameters) for condition in self._conditions)
+        return all(condition.holds(parts, parameters) for condition in self.meant.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,42 +240,10 @@ def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:
     return SpooledLetters(name=path.name, letters=letters, unread=unread)
 
 
-#: The fewest characters of a value that is searched in notes and in the audit: shorter ones are part of too
-#: many other texts.
-SHORTEST_TEXT = 4
-
 #: Letters that are read together, and those that are deleted in one transaction; and texts.
 _READ_TOGETHER, _DELETED_TOGETHER, _REPLACED_TOGETHER = 200, 500, 200
 
 _STORED = frozenset(State) - {State.PARKED}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meant:
-    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
-
-    #: Task ids, as stored.
-    ids: tuple[str, ...] = ()
-    conditions: tuple[Condition, ...] = ()
-
-    @property
-    def detail(self) -> dict[str, object]:
-        """The detail of the act for the audit, without the values."""
-        if len(self.ids) == 1:
-            return {"letter": self.ids[0]}
-        if self.ids:
-            return by_filter(Filter(ids=self.ids))
-        return {"where": [one.place for one in self.conditions]}
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The values that are long enough to be searched in other texts."""
-        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
-
-    @property
-    def short(self) -> tuple[str, ...]:
-        """The places of the other values."""
-        return tuple(one.place for one in self.conditions if len(one.text) < SHORTEST_TEXT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,23 +299,17 @@ class Erased:
 class Erasure:
     """Erases letters.
 
-    :param bucket: the place of the archive; None if the store has none.
+    :param archive: None if the store has none.
     :param spool: the directory of the spool on this machine.
     """
 
     def __init__(
-        self,
-        store: Store,
-        meant: Meant,
-        matcher: Matcher,
-        *,
-        bucket: Bucket | None,
-        spool: Path,
+        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path
     ) -> None:
         self._store, self._matcher = store, matcher
         #: Which letters.
-        self.meant = meant
-        self._bucket, self._spool = bucket, spool
+        self.meant: Meant = matcher.meant
+        self._archive, self._spool = archive, spool
 
     def look(self) -> Found:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
@@ -341,6 +320,7 @@ class Erasure:
         :raises StoreError: the store failed.
         """
         self._matcher.unread.clear()
+        archive = self._archive
         # In the order in which letters move, so that none moves past the search.
         in_spool = tuple(spooled(self._spool, self._matcher))
         waiting = tuple(self._parked())
@@ -351,7 +331,9 @@ class Erasure:
             spooled=in_spool,
             parked=waiting,
             stored=stored,
-            archived=None if self._bucket is None else self._look_into(self._bucket),
+            archived=None
+            if archive is None
+            else holders(self._search(archive), archive.unknown_files()),
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
@@ -381,11 +363,11 @@ class Erasure:
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
         """The segments that were replaced, and how many letters were removed from them."""
-        if self._bucket is None:
+        if self._archive is None:
             return {}, 0
-        archiver = Archiver(self._bucket, self._store.archiving, lease, act)
+        archiver = Archiver(self._archive.bucket, self._store.archiving, lease, act)
         archiver.clean()
-        search, erasing = self._search(self._bucket), self._store.erasing
+        search, erasing = self._search(self._archive), self._store.erasing
         replaced, count = dict[str, str](), 0
         for segment, found in groupby(search.copies(), key=lambda one: one.segment):
             letters = [one.line["letter"] for one in found]
@@ -417,14 +399,8 @@ class Erasure:
             self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
         )
 
-    def _look_into(self, bucket: Bucket) -> Holders:
-        unknown = unknown_files(bucket, self._store.archiving)
-        return holders(self._search(bucket), unknown)
-
-    def _search(self, bucket: Bucket) -> Search:
-        wanted = Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
-        segments = [one for one in self._store.archiving.segments() if one.counts]
-        return Search(bucket, segments, wanted)
+    def _search(self, archive: Archive) -> Search:
+        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line))
 
     def _stored(self) -> Iterator[Line]:
         for ids in self._pages():

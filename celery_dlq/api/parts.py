@@ -23,7 +23,8 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import ReadSettings, Settings, read_settings
-from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.spool.directory import Drained, Spool, hand_over
+from celery_dlq.spool.segment import Record
 from celery_dlq.store.database.client import Client
 from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.grouping import Grouping

@@ -16,8 +16,8 @@ from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.recorder import FlightRecorder
-from celery_dlq.spool import Record
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.spool.segment import Record
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
@@ -103,9 +103,6 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         )
         return process if self.meter is None else self.meter.timed(process)
 
-    def _new_flight_recorder(self) -> FlightRecorder:
-        return FlightRecorder(self.recorder_dir, worker=self.client.node)
-
     @cached_property
     def hold(self) -> Hold:
         """How long the broker may hold a retry."""
@@ -127,7 +124,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
             self._new_writer,
             self._new_saver_process,
             self.spool_apart,
-            self._new_flight_recorder,
+            lambda: FlightRecorder(self.recorder_dir, worker=self.client.node),
         )
         with self._counting:
             self.captures = (*self.captures, capture)

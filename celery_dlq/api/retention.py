@@ -6,26 +6,20 @@ Closed letters are deleted by default, open ones only on request and with a reas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import DeletionError, OpenLetters, SettingsError, page
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, State
-from celery_dlq.store.base import LetterKey, OngoingAct
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
     from celery_dlq.api.erasure import Erasure
-    from celery_dlq.archive.archiving import Archiver
-    from celery_dlq.archive.bucket import Bucket
-    from celery_dlq.archive.export import Exported
-    from celery_dlq.archive.reading import Restoration, Search, Verified, Wanted
-    from celery_dlq.store import Store
-    from celery_dlq.store.base import Lease, Segment
+    from celery_dlq.archive.archiving import Archive
     from celery_dlq.upkeep.expiring import RetentionEngine
 
 
@@ -68,108 +62,6 @@ def _named(states: Iterable[State]) -> str:
     return " and ".join(sorted(states))
 
 
-#: Letters that are listed together.
-_LISTED_TOGETHER = 1_000
-
-
-class Archive:
-    """The archive of a dead-letter queue.
-
-    All methods raise :class:`~celery_dlq.errors.ArchiveError` if the place of the archive fails.
-
-    :param store: returns the store.
-    """
-
-    def __init__(self, bucket: Bucket, store: Callable[[], Store]) -> None:
-        #: The place of its files.
-        self.bucket = bucket
-        self._store = store
-
-    def archiver(self, lease: Lease, *, who: str, detail: Mapping[str, object]) -> Archiver:
-        """Moves letters into the archive while ``lease`` is held; audited as one act.
-
-        :param who: the name in the audit.
-        :param detail: the subject of the act, for the audit.
-        """
-        from celery_dlq.archive.archiving import Archiver
-
-        store = self._store()
-        act = OngoingAct(who=who, act="archive", detail=detail, at=store.now())
-        return Archiver(self.bucket, store.archiving, lease, act)
-
-    def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
-        """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
-        how many.
-
-        :raises LeaseLost: another process has taken the lease.
-        :raises StoreError: the store failed. Letters that were moved before that are in the archive.
-        """
-        archiver = self.archiver(lease, who=who, detail={"filter": wanted.to_dict()})
-        return sum(archiver.archive(_closed(self._store(), wanted)))
-
-    def segments(self) -> list[Segment]:
-        """The segments that count, in the order in which they were archived."""
-        return [one for one in self._store().archiving.segments() if one.counts]
-
-    def find(self, wanted: Wanted) -> Search:
-        """The wanted letters, those that were archived last first. Secrets in them are not hidden."""
-        from celery_dlq.archive.reading import Search
-
-        return Search(self.bucket, self.segments(), wanted)
-
-    def adopt(self) -> list[str]:
-        """Let the files count that the store has no row for; returns the ids of these segments.
-
-        :raises StoreError: the store failed.
-        """
-        from celery_dlq.archive.archiving import adopt
-
-        return adopt(self.bucket, self._store().archiving)
-
-    def verify(self, *, who: str) -> Verified:
-        """Check that the file of each segment exists and is the one that was put; audited. Changes nothing in
-        the archive.
-
-        :param who: the name in the audit.
-        :raises StoreError: the store failed.
-        """
-        from celery_dlq.archive.archiving import unknown_files
-        from celery_dlq.archive.reading import verify
-
-        store = self._store()
-        found = verify(self.bucket, self.segments(), unknown_files(self.bucket, store.archiving))
-        store.reports.note_check(
-            who=who, segments=found.segments, letters=found.letters, size=found.size,
-            damaged=found.damaged, harmless=len(found.findings) - found.damaged,
-        )  # fmt: skip
-        return found
-
-    def restore(self, search: Search, *, who: str, reopen: bool = False) -> Restoration:
-        """Bring the letters that :meth:`find` has found back into the store. The archive keeps them, and a
-        second run changes nothing.
-
-        :param who: the name in the audit.
-        :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
-        :raises StoreError: the store failed. Letters that came back before that stay.
-        """
-        from celery_dlq.archive.reading import restore
-
-        store = self._store()
-        return restore(search, store.archiving, who=who, reopen=reopen, now=store.now())
-
-    def export(self, target: Path, wanted: Wanted, *, contents: bool = False) -> Exported:
-        """Write the wanted letters to a Parquet file.
-
-        :param contents: whether to include messages, arguments, tracebacks and the messages of exceptions,
-            with the secrets in them.
-        :raises MissingExtra: ``pyarrow`` is not installed.
-        """
-        from celery_dlq.archive.export import export, need_pyarrow
-
-        need_pyarrow()
-        return export(self.find(wanted), target, contents=contents)
-
-
 class RetentionAPI(AppParts):
     """The methods of a dead-letter queue for letters that are done with."""
 
@@ -186,6 +78,7 @@ class RetentionAPI(AppParts):
                 "This app has no archive, because dlq_archive_url is not set. Set it to a place such as "
                 f"s3://bucket/folder or file:///folder. See {page('settings')}."
             )
+        from celery_dlq.archive.archiving import Archive
         from celery_dlq.archive.bucket import open_bucket
 
         return Archive(open_bucket(url), lambda: self.store)
@@ -236,42 +129,26 @@ class RetentionAPI(AppParts):
         :raises StoreError: the store failed.
         """
         from celery_dlq.api.erasure import Condition, Erasure, Matcher, Meant
+        from celery_dlq.redrive.letter.payload import accepted_by, parameters_of
         from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):
             raise ValueError("give either ids or where")
         named = tuple(dict.fromkeys(map(stored_id, ids)))
         meant = Meant(ids=named, conditions=tuple(map(Condition.parse, where)))
-        matcher = Matcher.for_app(self.app, meant.ids, meant.conditions)
-        return Erasure(
-            self.store,
-            meant,
-            matcher,
-            bucket=self._bucket_to_erase(),
-            spool=Path(self.settings.spool_dir),
+        # It reads what the workers of the app read, and knows its tasks.
+        matcher = Matcher(
+            meant, accepted=accepted_by(self.app), parameters=partial(parameters_of, self.app)
         )
+        spool = Path(self.settings.spool_dir)
+        return Erasure(self.store, matcher, archive=self._archive_to_erase(), spool=spool)
 
-    def _bucket_to_erase(self) -> Bucket | None:
+    def _archive_to_erase(self) -> Archive | None:
         if self.settings.archive_url is not None:
-            return self.archive.bucket
+            return self.archive
         if self.store.archiving.newest():
             raise SettingsError(
                 "This store has letters in an archive, and dlq_archive_url is not set. Set it, so that they "
                 f"can be erased there, too. See {page('settings')}."
             )
         return None
-
-
-def _closed(store: Store, wanted: Filter) -> Iterator[LetterKey]:
-    """The closed letters that are there now, the newest first."""
-    after: str | None = None
-    while True:
-        page = store.letters.find(wanted, limit=_LISTED_TOGETHER, after=after)
-        for one in page.letters:
-            if one.closed_at is not None:
-                yield LetterKey(
-                    task_id=one.task_id, last_failed_at=one.last_failed_at, closed_at=one.closed_at
-                )
-        after = page.next
-        if after is None:
-            return

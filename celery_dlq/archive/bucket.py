@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from celery_dlq.base.bounded import TakesTooLong, bounded
 from celery_dlq.base.process import DIRECTORY_MODE, private_opener
 from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
@@ -103,7 +103,7 @@ class Bucket:
         self._call_s = call_s
         #: The URL of the place.
         self.shown = shown
-        self._late: threading.Thread | None = None
+        self._late: Future[Any] | None = None
 
     def put(self, key: str, data: bytes) -> None:
         """Write a file. On a local disk it appears as a whole, and is on the disk when this returns. If this
@@ -181,45 +181,34 @@ class Bucket:
 
         :raises FileNotFoundError: the file does not exist.
         """
-        if self._late is not None and self._late.is_alive():
+        if self._late is not None and not self._late.done():
             # Otherwise each try would leave one more thread, and an old write might overtake a new one.
             raise ArchiveError(
                 f"The archive {self.shown} still does not answer an earlier call; check the network, and "
                 "the disk if it is a directory. Letters that are not in it stay in the store."
             )
         seconds = self._call_s + MIB_S * size / 2**20
-        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-        thread = threading.Thread(
-            target=_answer, args=(call, answers), name="dlq-archive", daemon=True
-        )
-        thread.start()
         try:
-            is_done, result = answers.get(timeout=seconds)
-        except queue.Empty:
-            self._late = thread
+            return bounded(call, seconds, thread_name="dlq-archive")
+        except TakesTooLong as error:
+            self._late = error.future
             raise ArchiveError(
                 f"The archive {self.shown} did not answer within {seconds:.0f} s; check the network. "
                 "Letters that are not in it stay in the store."
             ) from None
-        if is_done:
-            return result  # type: ignore[no-any-return]
-        if isinstance(result, FileNotFoundError):
-            raise result
-        raise _failure(self.shown, result) from result
-
-
-def _answer(call: Callable[[], T], answers: queue.SimpleQueue[tuple[bool, Any]]) -> None:
-    try:
-        answers.put((True, call()))
-    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
-        answers.put((False, error))
+        except FileNotFoundError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _failure(self.shown, error) from error
 
 
 def _write_durably(root: Path, path: Path, data: bytes) -> None:
     if not root.is_dir():
         # Made here, it might be the empty mount point of a disk that is away.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
-    _make_folder(root, path.parent)
+    if not path.parent.is_dir():
+        path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        fsync_directory(root)
     part = path.with_name(path.name + _PART)
     try:
         with open(part, "wb", opener=private_opener) as file:
@@ -231,12 +220,6 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
         raise
     fsync_directory(path.parent)
-
-
-def _make_folder(root: Path, folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        fsync_directory(root)
 
 
 def _failure(shown: str, error: BaseException) -> ArchiveError:

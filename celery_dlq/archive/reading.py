@@ -1,22 +1,28 @@
-"""Finds letters in the archive, brings them back into the store, and checks the files. The archive keeps
-them."""
+"""Finds letters in the archive, says which files have problems, and writes letters as one Parquet file for
+DuckDB, Trino or Spark."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from importlib.util import find_spec
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.segment import Line, encode_line, moment, segment_key, sha256, unpack
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
+from celery_dlq.base.redact import safe_text
+from celery_dlq.errors import ArchiveDamaged, ArchiveError, ArchiveFileMissing, MissingExtra
 from celery_dlq.store.base import Segment
 
 if TYPE_CHECKING:
-    from celery_dlq.store.archiving import Archiving
+    import pyarrow
 
 #: Limits of one transaction: letters, and bytes of their lines. A letter that is larger has one of its own.
 _TOGETHER = 200
@@ -90,6 +96,18 @@ def _checked(bucket: Bucket, segment: Segment) -> bytes:
     return data
 
 
+def problem_of(bucket: Bucket, segment: Segment) -> Finding | None:
+    """The problem of a segment; None if its file exists and is the one that was put.
+
+    :raises ArchiveError: the place failed.
+    """
+    try:
+        _checked(bucket, segment)
+    except UNREADABLE as error:
+        return Finding.of(segment, error)
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verified:
     """The result of a check."""
@@ -111,34 +129,6 @@ class Verified:
         return not self.damaged
 
 
-def verify(bucket: Bucket, segments: Sequence[Segment], unknown: Iterable[str]) -> Verified:
-    """Check that the file of each segment exists and is the one that was put. Changes nothing.
-
-    :param unknown: the keys of files that no row names.
-    :raises ArchiveError: the place failed.
-    """
-    found = [(one, _problem(bucket, one)) for one in segments]
-    whole = [one for one, problem in found if problem is None]
-    problems = (problem for _, problem in found if problem is not None)
-    return Verified(
-        segments=len(whole), letters=sum(one.letters for one in whole),
-        size=sum(one.size for one in whole), findings=(*problems, *map(Finding.unknown, unknown)),
-    )  # fmt: skip
-
-
-def _problem(bucket: Bucket, segment: Segment) -> Finding | None:
-    try:
-        _checked(bucket, segment)
-    except UNREADABLE as error:
-        return Finding.of(segment, error)
-    return None
-
-
-def every_letter(_line: Line) -> bool:
-    """The predicate that holds for all letters."""
-    return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Which letters to find: those for which all of this holds."""
@@ -149,7 +139,7 @@ class Wanted:
     failed_since: datetime | None = None
     failed_until: datetime | None = None
     #: Is given the line of a letter.
-    where: Callable[[Line], bool] = every_letter
+    where: Callable[[Line], bool] = lambda _line: True
 
     def may_be_in(self, segment: Segment) -> bool:
         """Whether a segment can hold such a letter, by what its row says."""
@@ -265,31 +255,8 @@ class Restoration:
     findings: tuple[Finding, ...] = ()
 
 
-def restore(
-    search: Search, store: Archiving, *, who: str, reopen: bool, now: datetime
-) -> Restoration:
-    """Bring the letters that ``search`` finds back. A second run changes nothing.
-
-    :param who: the name in the audit.
-    :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
-    :raises ArchiveError: the place failed. Letters that came back before that stay.
-    :raises StoreError: the store failed. Letters that came back before that stay.
-    """
-    restored, living = list[str](), list[str]()
-    for origin, of_segment in groupby(search, key=lambda found: found.segment.id):
-        for some in _portions(of_segment):
-            lines = [found.line for found in some]
-            result = store.restore(lines, who=who, reopen=reopen, origin=origin, now=now)
-            restored += result.restored
-            living += result.living
-    return Restoration(
-        restored=tuple(restored), living=tuple(living),
-        missing=tuple(sorted(search.wanted.ids.difference(restored, living))),
-        findings=tuple(search.findings),
-    )  # fmt: skip
-
-
-def _portions(found: Iterable[Found]) -> Iterator[list[Found]]:
+def portions(found: Iterable[Found]) -> Iterator[list[Found]]:
+    """``found`` in lists that are small enough for one transaction."""
     portion, size = list[Found](), 0
     for one in found:
         more = len(encode_line(one.line))
@@ -300,3 +267,112 @@ def _portions(found: Iterable[Found]) -> Iterator[list[Found]]:
         size += more
     if portion:
         yield portion
+
+
+#: Columns of the letter, by their type. The message of the exception is among the contents: it may repeat
+#: arguments.
+_TEXTS = (
+    "task_id", "task", "state", "reason", "exception_type", "fingerprint", "queue", "route", "release",
+    "worker", "closed_by", "closed_reason",
+)  # fmt: skip
+_TIMES = ("first_failed_at", "last_failed_at", "closed_at")
+_NUMBERS = ("redrive_count", "attempt_count")
+_CONTENTS = ("message", "headers", "properties", "args", "kwargs", "traceback", "log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """The result of an export."""
+
+    letters: int
+    #: Segments that could not be read.
+    findings: tuple[Finding, ...]
+
+
+def export(search: Search, target: Path, *, contents: bool = False) -> Exported:
+    """Write the letters that ``search`` finds to the file ``target``, which appears as a whole. One segment
+    at a time is in memory.
+
+    :param contents: whether to include messages, arguments, tracebacks, log lines and the messages of
+        exceptions, with the secrets in them.
+    :raises MissingExtra: ``pyarrow`` is not installed.
+    :raises ArchiveError: the archive failed, or the file cannot be written.
+    """
+    need_pyarrow()
+    part = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        letters = _write(search, part, contents=contents)
+        part.replace(target)
+    except OSError as error:
+        raise ArchiveError(
+            f"{target} cannot be written ({error.strerror or error}); choose another file."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return Exported(letters=letters, findings=tuple(search.findings))
+
+
+def need_pyarrow() -> None:
+    """Check that Parquet files can be written here.
+
+    :raises MissingExtra: ``pyarrow`` is not installed.
+    """
+    if find_spec("pyarrow") is None:
+        raise MissingExtra(
+            "Parquet files need the package pyarrow; run: pip install 'celery-dlq[parquet]'"
+        )
+
+
+def _write(search: Search, path: Path, *, contents: bool) -> int:
+    import pyarrow
+    from pyarrow import parquet
+
+    schema, letters = _schema(contents=contents), 0
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for _segment, found in groupby(search, key=lambda one: one.segment.id):
+            rows = [_row(one, contents=contents) for one in found]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+            letters += len(rows)
+    return letters
+
+
+def _schema(*, contents: bool) -> pyarrow.Schema:
+    import pyarrow
+
+    return pyarrow.schema(
+        [
+            *((name, pyarrow.string()) for name in _TEXTS),
+            *((name, pyarrow.timestamp("us", tz="UTC")) for name in _TIMES),
+            *((name, pyarrow.int32()) for name in _NUMBERS),
+            ("segment", pyarrow.string()),
+            *((name, pyarrow.string()) for name in (_CONTENTS if contents else ())),
+            *([("body", pyarrow.binary())] if contents else ()),
+        ]
+    )
+
+
+def _row(found: Found, *, contents: bool) -> dict[str, Any]:
+    letter = found.line["letter"]
+    row = {
+        **_converted(letter, _TEXTS, safe_text),
+        **_converted(letter, _TIMES, moment),
+        **_converted(letter, _NUMBERS, int),
+        "segment": found.segment.id,
+    }
+    if contents:
+        content = {**found.line["content"], "message": letter.get("message")}
+        row |= _converted(content, _CONTENTS, safe_text) | _converted(content, ("body",), _body)
+    return row
+
+
+def _converted(line: Line, names: tuple[str, ...], convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """These fields; None for those that the release that wrote the line did not have."""
+    given = {name: line.get(name) for name in names}
+    return {name: None if value is None else convert(value) for name, value in given.items()}
+
+
+def _body(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None

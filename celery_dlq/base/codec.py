@@ -45,8 +45,8 @@ def dump_json(value: Any) -> str:
 
 
 def quick_json(table: dict[str, Any]) -> bytes | None:
-    """``table`` as JSON by orjson, which is ten times as fast as Python. None if orjson refuses a value or
-    would write it as another one, or if :func:`decode_table` might read it as another one."""
+    """``table`` as JSON by orjson, which is ten times as fast as Python. None if orjson refuses a value
+    or would write another one, or if :func:`decode_table` might read another one."""
     try:
         return orjson.dumps(table) if _are_quick((table,)) else None
     # Numbers beyond 64 bits, halves of surrogates, names that are not text; and a table that nests deeply.
@@ -171,9 +171,10 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
     origin, inner = get_origin(hint), (*get_args(hint), None)[0]
     if origin is UnionType:  # of a type and None
         read = _reader(inner)
-        return read and partial(_read_optional, read)
+        return read and (lambda value: None if value is None else read(value))
     if origin in (tuple, frozenset):
-        return partial(_read_items, origin, _reader(inner))
+        of_item = _reader(inner)
+        return origin if of_item is None else lambda items: origin(map(of_item, items))
     if hint is datetime:
         return datetime.fromisoformat
     if hint is timedelta:
@@ -183,14 +184,6 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
     if isinstance(hint, type) and is_dataclass(hint):
         return getattr(hint, "from_dict", None) or partial(read_record, hint)
     return None
-
-
-def _read_optional(read: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else read(value)
-
-
-def _read_items(kind: Callable[[Any], Any], read: Callable[[Any], Any] | None, items: Any) -> Any:
-    return kind(items if read is None else map(read, items))
 
 
 def raw_body(body: Any, content_encoding: Any) -> bytes:
@@ -252,10 +245,6 @@ def _stringly(value: Any, depth: int) -> Any:
     return value if is_short else safe_repr(value)
 
 
-def _foreign(value: object) -> str:
-    return safe_text(str(value))
-
-
 _READERS: dict[str, Callable[[Any], Any]] = {
     "$bytes": base64.b64decode,
     "$datetime": datetime.fromisoformat,
@@ -268,6 +257,8 @@ _TAGS = frozenset({*_READERS, "$table"})
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 # json.dumps() would make one for each call.
-_READABLE = json.JSONEncoder(allow_nan=False, default=_foreign, separators=(",", ":"))
+_READABLE = json.JSONEncoder(
+    allow_nan=False, default=lambda value: safe_text(str(value)), separators=(",", ":")
+)
 _DECODER = json.JSONDecoder()
 _LOSSLESS = json.JSONEncoder(allow_nan=False, default=str, separators=(",", ":"))

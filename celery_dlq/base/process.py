@@ -3,8 +3,11 @@ files that only the user of the process may read, because they hold whole messag
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
 from pathlib import Path
+from typing import IO, Any
 
 #: The modes of private directories and files. A umask can only remove bits.
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
@@ -45,6 +48,29 @@ def pid_of_run(worker_pid: int | None) -> int:
 def private_opener(path: str, flags: int) -> int:
     """An ``opener`` for :func:`open` that makes files that only their owner may read."""
     return os.open(path, flags, FILE_MODE)
+
+
+def try_lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock ``file``, unless another process has it locked; returns whether it is locked now.
+
+    :raises OSError: its file system has no locks.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def mapped(path: Path, size: int, mode: str = "x+b") -> mmap.mmap:
+    """A new private file of this size, mapped into memory.
+
+    :raises OSError: it cannot be made, or the disk is full. The file may exist then.
+    """
+    with open(path, mode, opener=private_opener) as file:
+        # A page that the disk has no room for would end the process when it is written to.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return mmap.mmap(file.fileno(), size)
 
 
 def _place() -> str:

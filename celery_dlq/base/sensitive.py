@@ -181,15 +181,11 @@ def hide_in_traceback(text: str, is_sensitive: IsSensitive) -> str:
     parts, end = [], 0
     for frame in _FRAME.finditer(text):
         parts.append(hide_secrets(text[end : frame.start()], is_sensitive))
-        parts.append(_hide_in_source(frame[0], is_sensitive))
+        source = _hide_named(frame[0], is_sensitive, only_quoted=True)
+        parts.append(_hide_tokens(_hide_passwords(source)))
         end = frame.end()
     parts.append(hide_secrets(text[end:], is_sensitive))
     return "".join(parts)
-
-
-def _hide_in_source(text: str, is_sensitive: IsSensitive) -> str:
-    text = _hide_named(text, is_sensitive, only_quoted=True)
-    return _hide_tokens(_hide_passwords(text))
 
 
 def _hide_passwords(text: str) -> str:
@@ -203,7 +199,7 @@ def _hide_tokens(text: str) -> str:
         if character in text:
             for mark in marks:
                 if mark in text:
-                    return _TOKEN.sub(_without_token, text)
+                    return _TOKEN.sub(lambda match: f"{match['scheme'] or ''}{REDACTED}", text)
     return text
 
 
@@ -262,10 +258,6 @@ def _is_value(found: re.Match[str], plain: str) -> bool:
 def _without_password(match: re.Match[str]) -> str:
     user, end = match["user"], "@" if match[0].endswith("@") else ""
     return f"{match['start']}{'' if user is None else user + ':'}{REDACTED}{end}"
-
-
-def _without_token(match: re.Match[str]) -> str:
-    return f"{match['scheme'] or ''}{REDACTED}"
 
 
 def _pair_without_secret(match: re.Match[str], is_sensitive: IsSensitive) -> str:

@@ -8,6 +8,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kombu import compression
@@ -103,17 +104,6 @@ def _unpack_zlib(body: bytes, at_most: int) -> bytes:
     return _checked(data, at_most)
 
 
-def _unpack_bz2(body: bytes, at_most: int) -> bytes:
-    return _unpack_streams(bz2.BZ2Decompressor, body, at_most)
-
-
-def _unpack_lzma(body: bytes, at_most: int) -> bytes:
-    def decompressor() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=_DECODER_MEMORY)
-
-    return _unpack_streams(decompressor, body, at_most)
-
-
 def _unpack_streams(make: Callable[[], Any], body: bytes, at_most: int) -> bytes:
     data = bytearray()
     for number in range(_STREAMS):
@@ -153,20 +143,18 @@ def _found() -> dict[Any, Unpack]:
     """The decoders that kombu registers itself, each with a step-by-step version."""
     found: dict[Any, Unpack] = {
         zlib.decompress: _unpack_zlib,
-        bz2.decompress: _unpack_bz2,
-        lzma.decompress: _unpack_lzma,
+        bz2.decompress: partial(_unpack_streams, bz2.BZ2Decompressor),
+        lzma.decompress: partial(
+            _unpack_streams, partial(lzma.LZMADecompressor, memlimit=_DECODER_MEMORY)
+        ),
     }
     brotli, zstd = getattr(compression, "brotli", None), getattr(compression, "zstd", None)
     if brotli is not None and _is_stepwise(brotli):
-        found[brotli.decompress] = lambda body, at_most: _unpack_brotli(brotli, body, at_most)
+        found[brotli.decompress] = partial(_unpack_brotli, brotli)
     if hasattr(zstd, "frame_content_size"):  # the package zstandard, before kombu 5.7
-        found[compression.zstd_decompress] = lambda body, at_most: _unpack_zstandard(
-            zstd, body, at_most
-        )
+        found[compression.zstd_decompress] = partial(_unpack_zstandard, zstd)
     elif zstd is not None:
-        found[zstd.decompress] = lambda body, at_most: _unpack_streams(
-            zstd.ZstdDecompressor, body, at_most
-        )
+        found[zstd.decompress] = partial(_unpack_streams, zstd.ZstdDecompressor)
     return found
 
 

@@ -6,18 +6,17 @@ a wait. This room may not import a library to recognize its exceptions, do I/O, 
 """
 
 from celery_dlq.classify.evidence import is_a, tells_its_class
-from celery_dlq.classify.explain import TypeExplanation, explain_type
-from celery_dlq.classify.explicit import Terminal, Transient, subject
-from celery_dlq.classify.rejudge import Reading, Rejudged, judge_written, rejudge
-from celery_dlq.classify.rule_arguments import ExceptionSpec
-from celery_dlq.classify.rules import (
-    WITHOUT_A_RULE,
-    Classifier,
-    Decision,
-    decide,
-    is_built_in,
+from celery_dlq.classify.explain import (
+    Reading,
+    Rejudged,
+    TypeExplanation,
+    explain_type,
+    judge_written,
+    rejudge,
 )
-from celery_dlq.classify.user_rules import Rule, misnamed, rules_for
+from celery_dlq.classify.rule_arguments import ExceptionSpec
+from celery_dlq.classify.rules import WITHOUT_A_RULE, Classifier, Decision, decide, is_built_in
+from celery_dlq.classify.user_rules import Rule, Terminal, Transient, misnamed, rules_for, subject
 
 __all__ = [
     "WITHOUT_A_RULE", "Classifier", "Decision", "ExceptionSpec", "Reading", "Rejudged", "Rule", "Terminal",

@@ -66,12 +66,8 @@ def dotted_name(cls: type) -> str:
     return f"{module if type(module) is str else '?'}.{name if type(name) is str else '?'}"
 
 
-def _shown_name(cls: type) -> str:
-    return dotted_name(cls).removeprefix("builtins.")
-
-
 #: :func:`dotted_name` as people write it: builtins without their module.
-shown_name: Memory[str] = Memory(_shown_name)
+shown_name: Memory[str] = Memory(lambda cls: dotted_name(cls).removeprefix("builtins."))
 
 
 def is_a(value: object, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:

@@ -3,6 +3,9 @@
 First the structured evidence: statuses, SQLSTATEs, codes, flags and words that this instance carries, under
 the many names that libraries give them. Then, as the last and weakest evidence, the name of the class. What a
 class says about all its instances does not count: it is a default, not a statement about this failure.
+
+Names are read as a person would: ``ConnectionTimeout``, ``TEMPORARILY_UNAVAILABLE``, ``rate-limit-exceeded``.
+The grammar is closed, over whole words. A lasting word beside a phrase counts more.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from types import FunctionType, TracebackType
 from typing import NamedTuple, cast
 
 from celery_dlq.classify.builtin.cloud import GRPC_NAMES, code_name
-from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, status_verdict
+from celery_dlq.classify.builtin.codes import phrases, words
+from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, by_close_code, status_verdict
 from celery_dlq.classify.builtin.postgres import by_state
 from celery_dlq.classify.builtin.stdlib import lasting_cause
-from celery_dlq.classify.builtin.web import by_close_code
 from celery_dlq.classify.evidence import (
     arguments,
     bases,
@@ -33,17 +36,55 @@ from celery_dlq.classify.evidence import (
     shown_name,
     text_of,
 )
-from celery_dlq.classify.guarded import (
-    class_value,
-    is_default,
-    is_known,
-    own_values,
-    shape_of,
-)
-from celery_dlq.classify.names import says, words_of
+from celery_dlq.classify.guarded import class_value, is_default, is_known, own_values, shape_of
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict
+
+#: The longest name that is read, in characters and in words.
+_LENGTH, _WORDS = 80, 8
+
+# "HTTPTimeoutError" is HTTP, Timeout, Error; "Error503" is Error, 503.
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:/ -]*\Z")
+
+
+class Saying(NamedTuple):
+    """The words of a name that say something, and their meaning."""
+
+    verdict: Verdict
+    words: str
+
+
+_PASSING = tuple(tuple(phrase.split()) for phrase in phrases("names.passing"))
+_LASTING = words("names.lasting")
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name in CamelCase, snake_case or kebab-case, in small letters."""
+    return tuple(word.lower() for word in _NAME_WORD.findall(name[:_LENGTH]))
+
+
+def says(name: object) -> Saying | None:
+    """The meaning of a name; None if its words decide nothing."""
+    text = text_of(name)
+    if text is None or len(text) > _LENGTH or not _NAME.match(text):
+        return None
+    parts = words_of(text)
+    if len(parts) > _WORDS:
+        return None
+    phrase = next(filter(partial(_has, parts), _PASSING), ())
+    # The other words: "bad" of "bad gateway" is not lasting.
+    lasting = _LASTING.intersection(set(parts).difference(phrase))
+    if lasting:
+        return Saying(Verdict.TERMINAL, min(lasting))
+    return Saying(Verdict.TRANSIENT, " ".join(phrase)) if phrase else None
+
+
+def _has(parts: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
+    size = len(phrase)
+    return any(parts[at : at + size] == phrase for at in range(len(parts) - size + 1))
+
 
 #: The rule that decides by the name of a class.
 NAME_RULE = "class.name"
@@ -53,44 +94,22 @@ _VALUES = 48
 _ARGUMENTS = 4
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(","))
-
-
 # Names of attributes, as their words.
-_STATUS = _names(
-    "status code, http status, http status code, http code, http error code, response code, response status, "
-    "response status code, error status, resp code, http response code, statuscode, httpstatus, httpcode"
+_STATUS, _CODE, _STATE, _FLAG, _CLOSE, _DICT, _RESPONSE = (
+    frozenset(phrases(f"attributes.{name}"))
+    for name in ("status", "code", "state", "flag", "close", "dict", "response")
 )
 _HTTP_STATUS = frozenset(name for name in _STATUS if name.startswith("http"))
-_CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
-_STATE = _names("sqlstate, sql state, pgcode, state, code, error code, c, args 0")
-_GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
-_FLAG = _names(
-    "retryable, is retryable, retriable, is retriable, should retry, can retry, allow retry, ok to retry, "
-    "try again, transient, is transient, temporary, is temporary, recoverable, is recoverable, isrecoverable"
-)
-_CLOSE = _names("code, close code, reason")
+_GRPC = _CODE.union(_STATUS, phrases("attributes.grpc"))
+_WORD = _CODE.union(phrases("attributes.word"))
 _CLOSE_CODES = range(1000, 1016)
-_WORD = _CODE | _names(
-    "error, error name, error type, type, reason, name, kind, category, error key, error id, error kind"
-)
-_DICT = _names(
-    "details, detail, body, error, errors, data, response, payload, json, json body, info, extra, content, "
-    "error data, error response, response data, error details, error info, result, raw"
-)
-_RESPONSE = _names("response, resp, http response, raw response, reply, answer, res, result")
 # A dict or an object under such a name may have statements of its own.
 _INSIDE = _DICT | _RESPONSE | _CODE
 _FIRST = frozenset({"args 0"})
 _IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")
 
 # Properties, and methods without arguments, that make such statements.
-_COMPUTED = _names(
-    "status_code, get_status, get_status_code, status, getcode, get_code, code, http_status, is_retryable, "
-    "retryable, is_retriable, should_retry, can_retry, ok_to_retry, try_again, is_transient, "
-    "is_temporary, error_code, get_error_code"
-)
+_COMPUTED = frozenset(phrases("attributes.computed"))
 
 # A call of such a function would only make an object that warns if nothing awaits it.
 _RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

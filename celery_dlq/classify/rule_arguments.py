@@ -41,7 +41,8 @@ def _exception(item: object) -> ExceptionSpec:
         return item
     if isinstance(item, str) and _is_dotted(item):
         return item
-    if isinstance(item, str) and _is_builtin(item):
+    found = getattr(builtins, item, None) if isinstance(item, str) else None
+    if isinstance(found, type) and issubclass(found, BaseException):
         return f"builtins.{item}"
     raise SettingsError(
         f"{item!r} is not an exception; give a class or a dotted name such as 'requests.Timeout'."
@@ -52,11 +53,6 @@ def _is_dotted(name: str) -> bool:
     parts = name.removesuffix(".*").split(".")
     whole = len(parts) > 1 or name.endswith(".*")
     return whole and all(part.isidentifier() or part == "<locals>" for part in parts)
-
-
-def _is_builtin(name: str) -> bool:
-    found = getattr(builtins, name, None)
-    return isinstance(found, type) and issubclass(found, BaseException)
 
 
 def verdict(given: Verdict | str) -> Verdict:
@@ -78,30 +74,28 @@ def predicate(given: Predicate | None) -> Predicate | None:
 
 def statuses(given: int | Iterable[int] | None) -> frozenset[int]:
     """HTTP statuses of errors."""
-    if given is None:
-        return frozenset()
-    codes = frozenset({given} if isinstance(given, int) else _items("status", given))
-    if codes and all(type(code) is int and 300 <= code <= 599 for code in codes):
+    codes = _listed(given, int)
+    if all(type(code) is int and 300 <= code <= 599 for code in codes):
         return cast("frozenset[int]", codes)
     raise SettingsError(f"status={given!r} is not an HTTP error; give numbers from 300 to 599.")
 
 
 def sqlstates(given: str | Iterable[str] | None) -> frozenset[str]:
     """SQLSTATEs, or their first two characters, which are their class."""
-    if given is None:
-        return frozenset()
-    codes = frozenset({given} if isinstance(given, str) else _items("sqlstate", given))
-    if codes and all(isinstance(code, str) and _SQLSTATE.match(code) for code in codes):
+    codes = _listed(given, str)
+    if all(isinstance(code, str) and _SQLSTATE.match(code) for code in codes):
         return cast("frozenset[str]", codes)
     raise SettingsError(
         f"sqlstate={given!r} is not an SQLSTATE; give five characters such as '40001', or two for a class."
     )
 
 
-def _items(name: str, given: object) -> Iterable[object]:
-    if isinstance(given, Iterable):
-        return given
-    raise SettingsError(f"{name}={given!r} is not a code; give one, or a list of them.")
+def _listed(given: object, kind: type) -> frozenset[object]:
+    """The codes that a user gives as one or as a list; an empty list has the code None."""
+    if given is None:
+        return frozenset()
+    is_list = isinstance(given, Iterable) and not isinstance(given, kind)
+    return frozenset(cast("Iterable[object]", given) if is_list else [given]) or frozenset([None])
 
 
 def pattern(given: Pattern | None, specs: Iterable[ExceptionSpec]) -> re.Pattern[str] | None:

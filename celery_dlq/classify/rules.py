@@ -20,11 +20,10 @@ from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import shown_name
-from celery_dlq.classify.explicit import said, subject
 from celery_dlq.classify.general import NAME_RULE, General, Reading
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
-from celery_dlq.classify.user_rules import Rule, rules_for
+from celery_dlq.classify.user_rules import Rule, rules_for, said, subject
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import Explanation
@@ -79,10 +78,6 @@ class _Ruling(NamedTuple):
     link: Link
 
 
-def _utc_now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 @dataclass(frozen=True)
 class Classifier:
     """Decides about exceptions. Immutable; :meth:`with_rules` makes another one.
@@ -93,7 +88,9 @@ class Classifier:
     """
 
     rules: tuple[Rule, ...] = ()
-    now: Callable[[], datetime] = field(default=_utc_now, kw_only=True, repr=False)
+    now: Callable[[], datetime] = field(
+        default=lambda: datetime.now(timezone.utc), kw_only=True, repr=False
+    )
     general: General = field(default=General(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -241,21 +238,15 @@ class Classifier:
         return None
 
     def _decision(self, ruling: _Ruling) -> Decision:
-        finding, path = ruling.finding, ruling.link.path()
+        finding = ruling.finding
+        decision = Decision(finding.verdict, finding.rule, finding.evidence, ruling.link.path())
         if finding.verdict is Verdict.TERMINAL:
-            return Decision(finding.verdict, finding.rule, finding.evidence, path)
+            return decision
         asked = self._asked(ruling.link.exc)
         wait = finding.retry_after if asked is None else asked
-        return Decision(
-            finding.verdict,
-            finding.rule,
-            finding.evidence,
-            path,
-            wait,
-            # A wait of 0 uses up an attempt: otherwise it could repeat at once until the window's end.
-            throttled=bool(wait) and (asked is not None or finding.throttled),
-            schedule=finding.schedule,
-        )
+        # A wait of 0 uses up an attempt: otherwise it could repeat at once until the window's end.
+        throttled = bool(wait) and (asked is not None or finding.throttled)
+        return replace(decision, retry_after=wait, throttled=throttled, schedule=finding.schedule)
 
     def _asked(self, exc: BaseException) -> float | None:
         wait, about = retry_after(exc), subject(exc)

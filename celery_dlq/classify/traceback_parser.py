@@ -67,17 +67,13 @@ def _is_header(line: str) -> bool:
     return line.strip(" |+") in (_HEADER, _GROUP_HEADER)
 
 
-def _is_link(line: str) -> bool:
-    return line.strip(" |") in (_CAUSE, _CONTEXT)
-
-
 def _first_of_last(lines: list[str], starts: list[int]) -> int:
     """The line on which the last chain begins: the last header outside of a group that does not follow a
     link."""
     outer = [place for place in starts if not lines[place].lstrip().startswith("|")]
     first = outer[-1] if outer else starts[-1]
     for earlier in reversed(outer[:-1]):
-        if not any(_is_link(line) for line in lines[earlier:first]):
+        if not any(line.strip(" |") in (_CAUSE, _CONTEXT) for line in lines[earlier:first]):
             break
         first = earlier
     return first
@@ -86,14 +82,10 @@ def _first_of_last(lines: list[str], starts: list[int]) -> int:
 def _single(lines: Iterable[str]) -> Written | None:
     text = [line for line in lines if line.strip()]
     found = _LAST_LINE.match(text[0].strip()) if text else None
-    if found is None or not _is_type(found[1]):
+    # A single line without a traceback around it must have a name that looks like a type.
+    if found is None or not (found[1].rpartition(".")[2][:1].isupper() or "." in found[1]):
         return None
     return Written(found[1], "\n".join([found[2] or "", *text[1:]])[:_MESSAGE_LIMIT].strip())
-
-
-def _is_type(name: str) -> bool:
-    # A single line without a traceback around it must have a name that looks like a type.
-    return name.rpartition(".")[2][:1].isupper() or "." in name
 
 
 def _chain(lines: list[str]) -> Written | None:

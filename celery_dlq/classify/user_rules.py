@@ -1,4 +1,5 @@
-"""Rules that users write. They are asked before the built-in ones.
+"""Rules and verdicts that users write. A task raises ``Transient`` or ``Terminal`` to decide about its own
+failure. Rules are asked before the built-in ones.
 
 Judging a failure never imports anything; only the check of names does, because an operator named the class.
 """
@@ -7,14 +8,17 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
 from types import ModuleType
 
 from celery_dlq.classify import rule_arguments
 from celery_dlq.classify.evidence import (
+    arguments,
     bases,
     dotted_name,
     message,
@@ -27,6 +31,100 @@ from celery_dlq.classify.rule_arguments import ExceptionSpec, Pattern, Predicate
 from celery_dlq.classify.table import Finding, Schedule
 from celery_dlq.errors import CeleryDLQError, SettingsError
 from celery_dlq.model.states import Verdict
+
+#: How many times one of these may wrap another.
+_NESTED = 8
+
+
+class _Said(Exception):
+    """A raised verdict. Its first argument is the exception or text that it is about, since pickling
+    keeps arguments."""
+
+    # The name under which people import them, and which letters show.
+    __module__ = "celery_dlq"
+
+    def __init__(self, about: BaseException | str = "") -> None:
+        super().__init__(about)
+        if isinstance(about, BaseException):
+            self.__cause__: BaseException = about
+
+
+class Transient(_Said):
+    """Raised by a task to say: this will pass, try again.
+
+    It comes before all rules except the task's own ``classify()``. If it wraps an exception, the letter
+    is about that exception: it shows its type, message and place, and is grouped by them.
+
+    :param about: the exception that was caught, or a text.
+    :param retry_after: the wait before the next attempt, in seconds, or the time of that attempt
+        (without a zone: UTC). Such a wait does not use up an attempt. A time in the past means no wait.
+        The default is the wait that the wrapped exception carries.
+    :raises TypeError: ``retry_after`` has another type.
+    :raises ValueError: ``retry_after`` is infinite, or not a number.
+    """
+
+    __module__ = "celery_dlq"
+
+    def __init__(
+        self,
+        about: BaseException | str = "",
+        *,
+        retry_after: float | timedelta | datetime | None = None,
+    ) -> None:
+        super().__init__(about)
+        self.retry_after: float | timedelta | datetime | None = _wait(retry_after)
+
+
+class Terminal(_Said):
+    """Raised by a task to say: another attempt would fail the same way. The message becomes a letter at once.
+
+    It comes before all rules except the task's own ``classify()``, so ``autoretry_for=(Exception,)`` does not
+    retry it.
+
+    :param about: the reason; or the exception that was caught, and that the letter is about.
+    """
+
+    __module__ = "celery_dlq"
+
+
+def said(exc: BaseException) -> Finding | None:
+    """The verdict of ``exc`` if it is a raised verdict; otherwise None."""
+    # Not isinstance(): a __class__ property may raise.
+    if not issubclass(type(exc), _Said):
+        return None
+    about = subject(exc)
+    evidence = "raised by the task"
+    if about is not exc:
+        evidence = f"{evidence} for {shown_name(type(about))}"
+    if issubclass(type(exc), Transient):
+        return Finding(Verdict.TRANSIENT, "raised.transient", evidence)
+    return Finding(Verdict.TERMINAL, "raised.terminal", evidence)
+
+
+def subject(exc: BaseException) -> BaseException:
+    """The exception that a failure is about: the one that a :class:`Transient` or :class:`Terminal`
+    wraps; every other exception is about itself."""
+    for _ in range(_NESTED):
+        about = arguments(exc)[:1] if issubclass(type(exc), _Said) else ()
+        if not about or not issubclass(type(about[0]), BaseException):
+            break
+        exc = about[0]  # type: ignore[assignment]
+    return exc
+
+
+def _wait(given: object) -> float | timedelta | datetime | None:
+    if isinstance(given, timedelta):
+        return max(given, timedelta())
+    if given is None or isinstance(given, datetime):
+        return given
+    if not isinstance(given, (int, float)) or isinstance(given, bool):
+        raise TypeError(
+            f"retry_after={given!r} is not a wait; give seconds, a timedelta or a datetime."
+        )
+    if not math.isfinite(given):
+        raise ValueError(f"retry_after={given!r} is not a wait; give a finite number of seconds.")
+    return max(0.0, float(given))
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,8 +218,8 @@ class Rule:
         return " and ".join([*parts, "its predicate"] if self.when is not None else parts)
 
     def covers(self, cls: type) -> str | None:
-        """The name of the class that this rule covers: ``cls`` or one of its bases; None if it covers
-        none of them."""
+        """The name of the class that this rule covers: ``cls`` or one of its bases; None if the rule
+        covers neither."""
         for spec in self.exceptions:
             for base in bases(cls):
                 if _means(spec, base):
@@ -249,7 +347,9 @@ def find_class(dotted: str) -> type[BaseException]:
     for end in range(len(parts) - 1, 0, -1) if all(parts) else ():
         module = _import(".".join(parts[:end]))
         if module is not None:
-            found = _reach(module, parts[end:])
+            found = module
+            for name in parts[end:]:
+                found = getattr(found, name, None)
             break
     if isinstance(found, type) and issubclass(found, BaseException):
         return found
@@ -276,17 +376,13 @@ def misnamed(rules: Iterable[Rule]) -> Iterator[str]:
 
 def _problem(spec: str) -> str:
     try:
-        _check(spec)
+        if not spec.endswith(ALL_BELOW):
+            find_class(spec)
+        elif _import(spec.removesuffix(ALL_BELOW)) is None:
+            return f"{spec!r} does not name an installed module; correct the name."
     except CeleryDLQError as error:
         return str(error)
     return ""
-
-
-def _check(spec: str) -> None:
-    if not spec.endswith(ALL_BELOW):
-        find_class(spec)
-    elif _import(spec.removesuffix(ALL_BELOW)) is None:
-        raise CeleryDLQError(f"{spec!r} does not name an installed module; correct the name.")
 
 
 def _import(name: str) -> ModuleType | None:
@@ -304,10 +400,3 @@ def _import(name: str) -> ModuleType | None:
             f"Importing {name} failed: {type(error).__name__}: {error}. "
             "Import it in a Python shell to see why."
         ) from error
-
-
-def _reach(module: ModuleType, names: list[str]) -> object:
-    found: object = module
-    for name in names:
-        found = getattr(found, name, None)
-    return found

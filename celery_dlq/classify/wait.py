@@ -33,11 +33,8 @@ _HEADER_SOURCES: tuple[Source, ...] = (
 
 #: The attributes that may contain a wait.
 _CARRIED = frozenset(
-    {
-        "response", "headers", "meta", "resp", "resp_headers", "retry_after", "details",
-        "trailing_metadata",
-    }
-)  # fmt: skip
+    {*(source[0] for source in _HEADER_SOURCES), "retry_after", "details", "trailing_metadata"}
+)
 
 _DETAIL_LIMIT = 16
 
@@ -109,16 +106,10 @@ def _from_rate_limit(found: dict[str, str]) -> Wait | None:
         after = _seconds(found.get(f"{prefix}-reset-after", ""))
         if after is not None:
             return after
-        moment = _unix_time(found.get(f"{prefix}-reset", ""))
-        if moment is not None:
-            return moment
+        reset = found.get(f"{prefix}-reset", "")
+        if re.fullmatch(r"[0-9]{10}(\.[0-9]+)?", reset) and float(reset) >= _LONGEST:
+            return datetime.fromtimestamp(float(reset), timezone.utc)
     return None
-
-
-def _unix_time(text: str) -> datetime | None:
-    if not re.fullmatch(r"[0-9]{10}(\.[0-9]+)?", text) or float(text) < _LONGEST:
-        return None
-    return datetime.fromtimestamp(float(text), timezone.utc)
 
 
 def _from_trailers(exc: BaseException) -> Wait | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.errors import IngestError
 from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
 from celery_dlq.ingest.source import Source, Taken
-from celery_dlq.spool import hand_over
+from celery_dlq.spool.directory import hand_over
 from celery_dlq.store.base import BATCH_SIZE, Saved
 
 if TYPE_CHECKING:

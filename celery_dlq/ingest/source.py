@@ -18,7 +18,7 @@ from kombu.utils.json import dumps, loads
 from celery_dlq.base.addresses import broker_of, reach
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
-from celery_dlq.redrive.broker.sqs import broker_errors, depth_of, is_on_sqs
+from celery_dlq.redrive.broker.queues import broker_errors, depth_of, is_on_sqs
 from celery_dlq.worker.celery_quirks.brokers import as_message, is_readable
 from celery_dlq.worker.message import envelope
 

@@ -4,7 +4,7 @@ did about a letter."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -232,72 +232,41 @@ class HandlerLetter:
     hide: Callable[[DeadLetter], DeadLetter] = field(repr=False)
     #: The ticket and the escalation of the letter's group.
     tickets: Sequence[GroupTicket] = ()
+    #: The id of the task.
+    task_id: str = field(init=False, repr=False)
+    #: The dotted name of the task.
+    task: str = field(init=False, repr=False)
+    #: The queue that the message came from.
+    queue: str = field(init=False, repr=False)
+    #: Why it died.
+    reason: Reason = field(init=False, repr=False)
+    #: The dotted name of the exception's type.
+    exception_type: str = field(init=False, repr=False)
+    #: The exception's message.
+    message: str = field(init=False, repr=False)
+    #: The traceback of the last failure.
+    traceback: str = field(init=False, repr=False)
+    #: Its group.
+    fingerprint: str = field(init=False, repr=False)
+    #: The name of its route; empty if it is on none.
+    route: str = field(init=False, repr=False)
+    #: Every failed run, oldest first.
+    attempts: tuple[Attempt, ...] = field(init=False, repr=False)
+    #: When it failed last.
+    last_failed_at: datetime = field(init=False, repr=False)
+    #: How often it was sent back.
+    redrive_count: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if not one.init:
+                object.__setattr__(self, one.name, getattr(self.stored, one.name))
 
     @cached_property
     def shown(self) -> DeadLetter:
         """The whole letter without secrets, for other systems and people. The body of its message is
         unchanged."""
         return self.hide(self.stored)
-
-    @property
-    def task_id(self) -> str:
-        """The id of the task."""
-        return self.stored.task_id
-
-    @property
-    def task(self) -> str:
-        """The dotted name of the task."""
-        return self.stored.task
-
-    @property
-    def queue(self) -> str:
-        """The queue that the message came from."""
-        return self.stored.queue
-
-    @property
-    def reason(self) -> Reason:
-        """Why it died."""
-        return self.stored.reason
-
-    @property
-    def exception_type(self) -> str:
-        """The dotted name of the exception's type."""
-        return self.stored.exception_type
-
-    @property
-    def message(self) -> str:
-        """The exception's message."""
-        return self.stored.message
-
-    @property
-    def traceback(self) -> str:
-        """The traceback of the last failure."""
-        return self.stored.traceback
-
-    @property
-    def fingerprint(self) -> str:
-        """Its group."""
-        return self.stored.fingerprint
-
-    @property
-    def route(self) -> str:
-        """The name of its route; empty if it is on none."""
-        return self.stored.route
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """Every failed run, oldest first."""
-        return self.stored.attempts
-
-    @property
-    def last_failed_at(self) -> datetime:
-        """When it failed last."""
-        return self.stored.last_failed_at
-
-    @property
-    def redrive_count(self) -> int:
-        """How often it was sent back."""
-        return self.stored.redrive_count
 
     @property
     def args(self) -> list[Any]:

@@ -8,11 +8,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from celery_dlq.base.known import ends_with, names_its_fields, unknown_name
-from celery_dlq.errors import SettingsError, page
+from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
-
-_DOCS = page("routes")
+from celery_dlq.settings.validation import refuse
 
 #: The most characters of a route's name, which is stored with each letter, and of its owner.
 NAME_LIMIT, OWNER_LIMIT = 64, 255
@@ -60,9 +59,7 @@ class Route:
     def __post_init__(self) -> None:
         for name in (*CONDITIONS, "tags", "hooks"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
-        problems = list(_problems(self))
-        if problems:
-            raise _invalid(self.name, " ".join(problems))
+        refuse(f"dlq_routes: {self.name!r}", _problems(self), "routes")
 
     def __repr__(self) -> str:
         # Hooks may hold a password.
@@ -92,7 +89,7 @@ def routed(letter: DeadLetter, routes: Sequence[Route]) -> DeadLetter:
 
 
 def owner_of(name: str, routes: Sequence[Route]) -> str:
-    """The owner of the route with this name; empty if it has none, or if ``routes`` do not have it."""
+    """The owner of the route with this name; empty if the route has no owner, or is not in ``routes``."""
     return next((route.owner for route in routes if route.name == name), "")
 
 
@@ -111,12 +108,12 @@ def _as_tuple(name: str, given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
-def _invalid(name: Any, problems: str) -> SettingsError:
-    return SettingsError(f"dlq_routes: {name!r} is not valid. {problems} See {_DOCS}.")
-
-
 def _problems(route: Route) -> Iterator[str]:
-    yield from _name_problems(route.name)
+    name = route.name
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
+        yield f"The name must be a text of 1 to {NAME_LIMIT} characters."
+    elif name != name.strip() or not name.isprintable():
+        yield "The name must have no blanks around it and no characters that cannot be printed."
     for name in CONDITIONS:
         yield from _condition_problems(name, getattr(route, name))
     if not any(getattr(route, name) for name in CONDITIONS):
@@ -129,13 +126,6 @@ def _problems(route: Route) -> Iterator[str]:
     if not _is_texts(route.tags):
         yield f"tags must be a tuple of texts, not {route.tags!r}."
     yield from _hook_problems(route.hooks)
-
-
-def _name_problems(name: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
-        yield f"The name must be a text of 1 to {NAME_LIMIT} characters."
-    elif name != name.strip() or not name.isprintable():
-        yield "The name must have no blanks around it and no characters that cannot be printed."
 
 
 def _condition_problems(name: str, given: Any) -> Iterator[str]:

@@ -8,34 +8,3 @@ directory of its own, and holds a lock in it for as long as it lives.
 This room writes and reads the files. :mod:`celery_dlq.upkeep.recovery` decides about the messages that had
 not ended.
 """
-
-from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder, Uncovered
-from celery_dlq.recorder.left import (
-    Left,
-    LeftState,
-    Standing,
-    Taken,
-    directories,
-    look,
-    standing,
-    taken,
-)
-from celery_dlq.recorder.owner import remove_half_made
-from celery_dlq.recorder.segment import Accepted, Entry
-
-__all__ = [
-    "MAX_SIZE",
-    "Accepted",
-    "Entry",
-    "FlightRecorder",
-    "Left",
-    "LeftState",
-    "Standing",
-    "Taken",
-    "Uncovered",
-    "directories",
-    "look",
-    "remove_half_made",
-    "standing",
-    "taken",
-]

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from celery_dlq.base.codec import raw_body
-from celery_dlq.recorder import layout
+from celery_dlq.recorder.bodies import share, unshare
 from celery_dlq.recorder.owner import OwnDirectory
-from celery_dlq.recorder.returned import share, unshare
-from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
+from celery_dlq.recorder.segment import SUFFIX, Entry, Mark, Segment, facts_of, size_for
 from celery_dlq.recorder.tags import Tags
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -133,7 +132,8 @@ class FlightRecorder:
                 self._confirm()
                 entry = self._put(facts, body)
             except Exception as error:  # noqa: BLE001 - the task runs in any case
-                self._is_not_covered(error)
+                self._is_in_trouble(error)
+                self.uncovered += 1
                 return None
             if entry is None:
                 self.uncovered += 1
@@ -141,20 +141,21 @@ class FlightRecorder:
             self.recorded += 1
             self._unconfirmed.append((message, entry))
             if self._trouble:
-                self._is_covered_again()
+                self._trouble = ""
+                logger.info("the flight recorder writes to %s again", self.directory)
             return entry
 
     def succeeded(self, entry: Entry) -> None:
         """Note that the body has returned, before the store knows it."""
         with self._lock:
-            entry.mark(layout.Mark.SUCCEEDED)
+            entry.mark(Mark.SUCCEEDED)
 
     def acknowledged(self, delivery_tag: str) -> None:
         """Note that the broker has forgotten the message with this tag, before :meth:`confirm` would."""
         with self._lock:
             for message, entry in self._unconfirmed:
                 if message.delivery_tag == delivery_tag:
-                    entry.mark(layout.Mark.ACKNOWLEDGED)
+                    entry.mark(Mark.ACKNOWLEDGED)
 
     def confirm(self) -> None:
         """Note which messages have been acknowledged since the last time. Celery acknowledges them a little
@@ -216,7 +217,7 @@ class FlightRecorder:
         segment = self._current
         entry = None if segment is None else segment.put(facts, body)
         if segment is None or entry is None:
-            found = self._room_for(layout.size_for(facts, body))
+            found = self._room_for(size_for(facts, body))
             if found is None:
                 return None
             segment, entry = found, found.put(facts, body)
@@ -229,7 +230,7 @@ class FlightRecorder:
             if entry.has_ended:
                 continue
             if message.acknowledged:
-                entry.mark(layout.Mark.ACKNOWLEDGED)
+                entry.mark(Mark.ACKNOWLEDGED)
             else:
                 waiting.append(one)
         self._unconfirmed = waiting
@@ -282,10 +283,6 @@ class FlightRecorder:
         self._own, self._current = None, None
         self._segments.clear()
 
-    def _is_not_covered(self, error: Exception) -> None:
-        self._is_in_trouble(error)
-        self.uncovered += 1
-
     def _is_in_trouble(self, error: Exception) -> None:
         self._again_at = self._monotonic() + PAUSE_S
         if not self._trouble:
@@ -296,7 +293,3 @@ class FlightRecorder:
                 "acknowledged and runs are lost. Fix the directory, or set dlq_recorder_dir",
                 self.directory, self._trouble,
             )  # fmt: skip
-
-    def _is_covered_again(self) -> None:
-        self._trouble = ""
-        logger.info("the flight recorder writes to %s again", self.directory)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
 
-from celery_dlq.base.process import DIRECTORY_MODE, boot_of, identity, private_opener
+from celery_dlq.base.process import DIRECTORY_MODE, boot_of, identity, private_opener, try_lock
 
 #: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
 BEAT_S, SILENT_S = 15.0, 180.0
@@ -157,9 +157,7 @@ def lock_of_gone(directory: Path) -> Iterator[bool]:
         yield not (directory / _NAME).exists() and directory.exists()
         return
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file):
             yield False
             return
         try:
@@ -180,12 +178,9 @@ def pool_may_run(directory: Path) -> bool:
         return True
     try:
         with (directory / _POOL).open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:  # an earlier release made the directory
+            return not try_lock(file)
+    except FileNotFoundError:
         return True
-    except BlockingIOError:
-        return True
-    return False
 
 
 def ran_on_this_boot(directory: Path) -> bool:
@@ -250,7 +245,7 @@ def silent_s(path: Path) -> float:
 
 
 def remove_half_made(parent: Path) -> None:
-    """Delete the directories in ``parent`` whose process was killed before it had made them.
+    """Delete the directories in ``parent`` whose process was killed before the directory was complete.
 
     :raises OSError: no permission.
     """

@@ -1,20 +1,225 @@
-"""One memory-mapped file of a living process, and the form in which a message is an entry in it."""
+"""One memory-mapped file of a living process, and the form in which a message is an entry in it. A file is a
+header, then one entry after another.
+
+An entry is a head, the facts about the message as JSON, and the message's body. The state is one byte and is
+written last, so a process that is killed at any instruction leaves whole entries. A state of zero ends the
+list. Checksums detect what a crash of the machine, or a person, has done to a file.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from celery_dlq.base.codec import decode_table, encode_table, quick_json
-from celery_dlq.base.process import private_opener
-from celery_dlq.recorder import layout
-from celery_dlq.recorder.layout import Mark
+from celery_dlq.base.process import mapped
+
+#: The version of this
+FORMAT = 1
+
+_MAGIC = b"celery_dlq recorder\n"
+_NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
+#: Magic bytes and version, and their checksum.
+_HEADER = struct.Struct(f"<{_NAMED.size}sI")
+#: State, marks, checksum of the two lengths, bytes of the facts, bytes of the body, checksum of both.
+_HEAD = struct.Struct("<BBHIII")
+#: The head without its first byte, which is written last.
+_REST = struct.Struct("<BHIII")
+_LENGTHS = struct.Struct("<II")
+
+#: Where the first entry begins. Entries begin at multiples of 16 bytes.
+FIRST = 64
+_ALIGNMENT = 16
+
+
+class EntryState(IntEnum):
+    """How far a message has come. The values differ in many bits, so that damage to one bit is noticed."""
+
+    #: The list of entries ends here.
+    NONE = 0
+    #: It has not ended.
+    ACCEPTED = 0x55
+    #: Its run has ended, and its outcome is recorded elsewhere.
+    ENDED = 0xAA
+
+
+# Each message writes them, and a member of an enum is slow to read.
+_NONE, _ACCEPTED, _ENDED = map(int, EntryState)
+
+
+class Mark(IntFlag):
+    """Facts about an entry that has not ended."""
+
+    #: The broker has certainly forgotten the message.
+    ACKNOWLEDGED = 1
+    #: The body has returned, and the store does not know that yet.
+    SUCCEEDED = 2
+
+
+class NewerFile(ValueError):
+    """A newer release wrote the file."""
+
+
+@dataclass(frozen=True)
+class ListedEntry:
+    """An entry that had not ended."""
+
+    start: int
+    marks: Mark
+    facts: bytes
+    body: bytes
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the broker has certainly forgotten the message."""
+        return Mark.ACKNOWLEDGED in self.marks
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The entries of a file that had not ended."""
+
+    entries: tuple[ListedEntry, ...]
+    #: Whether something in the file is not an entry.
+    is_damaged: bool
+
+
+def size_for(facts: bytes, body: bytes) -> int:
+    """Bytes of the smallest file that holds this entry."""
+    return _after(FIRST, len(facts) + len(body)) + _HEAD.size
+
+
+def write_header(file: mmap.mmap) -> None:
+    """Make ``file`` an empty file of this"""
+    clear(file)
+    named = _NAMED.pack(_MAGIC, FORMAT)
+    file[: _HEADER.size] = _HEADER.pack(named, zlib.crc32(named))
+
+
+def clear(file: mmap.mmap) -> None:
+    """Remove all entries."""
+    file[FIRST] = EntryState.NONE
+
+
+def write_entry(file: mmap.mmap, start: int, facts: bytes, body: bytes) -> int | None:
+    """Write an entry at ``start``; returns where the next one begins, or None if there is no room."""
+    size = len(facts) + len(body)
+    following = _after(start, size)
+    if following + _HEAD.size > len(file):
+        return None
+    file[following] = _NONE
+    check, checksum = _check(len(facts), len(body)), zlib.crc32(body, zlib.crc32(facts))
+    rest = _REST.pack(0, check, len(facts), len(body), checksum)
+    # In one piece, because each write to the file is a call.
+    file[start + 1 : start + _HEAD.size + size] = b"".join((rest, facts, body))
+    # Only now is it an entry.
+    file[start] = _ACCEPTED
+    return following
+
+
+def mark_entry(file: mmap.mmap, start: int, mark: Mark) -> None:
+    """Add ``mark`` to the entry at ``start``. The state stays as it is, because another thread may end the
+    entry at the same time."""
+    file[start + 1] |= int(mark)  # a flag's own operator is slow
+
+
+def wipe_entry(file: mmap.mmap, start: int, following: int) -> None:
+    """Mark the entry at ``start`` as ended, and remove its message, which is not needed any more.
+
+    :param following: where the next entry begins, as :func:`write_entry` returned it.
+    """
+    file[start] = _ENDED
+    begin = start + _HEAD.size
+    file[begin:following] = bytes(following - begin)
+
+
+def read(data: bytes) -> Contents:
+    """The entries of a file that had not ended. If the file is damaged, those that are whole.
+
+    :raises NewerFile: a newer release wrote it.
+    """
+    if not data.strip(b"\0"):  # its process was killed while it made the file
+        return Contents((), is_damaged=False)
+    version = _version(data)
+    if version is not None and version > FORMAT:
+        raise NewerFile(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
+    found = list(_entries(data) if version == FORMAT else _whole_entries(data, FIRST))
+    entries = tuple(item for item in found if item is not None)
+    return Contents(entries, is_damaged=version != FORMAT or len(entries) < len(found))
+
+
+def _version(data: bytes) -> int | None:
+    """None if the header is damaged."""
+    if len(data) < FIRST:
+        return None
+    named, checksum = _HEADER.unpack_from(data)
+    magic, version = _NAMED.unpack(named)
+    return version if magic == _MAGIC and zlib.crc32(named) == checksum else None
+
+
+def _entries(data: bytes) -> Iterator[ListedEntry | None]:
+    """The entries that had not ended; None for each damage."""
+    start = FIRST
+    while start + _HEAD.size <= len(data):
+        if data[start] == EntryState.NONE:
+            return
+        following = _following(data, start)
+        if following is None:
+            break
+        if data[start] != EntryState.ENDED:
+            yield _whole_entry(data, start)
+        start = following
+    yield None  # every list has an end
+    yield from _whole_entries(data, start)
+
+
+def _whole_entries(data: bytes, start: int) -> Iterator[ListedEntry]:
+    """The entries at or after ``start`` that had not ended, if it is unknown where one begins."""
+    while start + _HEAD.size <= len(data):
+        following = _following(data, start)
+        entry = None if following is None else _whole_entry(data, start)
+        if entry is not None and following is not None:
+            yield entry
+            start = following
+        else:
+            start += _ALIGNMENT
+
+
+def _following(data: bytes, start: int) -> int | None:
+    """The position of the entry after the one at ``start``; None if no entry begins at ``start``."""
+    if data[start] not in (EntryState.ACCEPTED, EntryState.ENDED):
+        return None
+    _state, _marks, check, facts, body, _checksum = _HEAD.unpack_from(data, start)
+    is_whole = check == _check(facts, body) and start + _HEAD.size + facts + body <= len(data)
+    return _after(start, facts + body) if is_whole else None
+
+
+def _whole_entry(data: bytes, start: int) -> ListedEntry | None:
+    state, marks, _check, facts, body, checksum = _HEAD.unpack_from(data, start)
+    begin = start + _HEAD.size
+    middle, end = begin + facts, begin + facts + body
+    if state != EntryState.ACCEPTED or zlib.crc32(data[begin:end]) != checksum:
+        return None
+    return ListedEntry(start, Mark(marks), data[begin:middle], data[middle:end])
+
+
+def _check(facts: int, body: int) -> int:
+    return zlib.crc32(_LENGTHS.pack(facts, body)) & 0xFFFF
+
+
+def _after(start: int, size: int) -> int:
+    end = start + _HEAD.size + size
+    return -(-end // _ALIGNMENT) * _ALIGNMENT
+
 
 SUFFIX = ".rec"
 
@@ -35,7 +240,7 @@ class Entry:
         """Note a fact about the message. After :meth:`end` it does nothing, because another entry may
         have taken the place."""
         if not self.has_ended:
-            layout.mark_entry(self._segment.map, self._start, mark)
+            mark_entry(self._segment.map, self._start, mark)
 
     def end(self) -> None:
         """Note that the run of the message has ended, and its outcome is recorded elsewhere. After that it
@@ -44,7 +249,7 @@ class Entry:
         if self.has_ended:
             return
         self.has_ended = True
-        layout.wipe_entry(self._segment.map, self._start, self._following)
+        wipe_entry(self._segment.map, self._start, self._following)
         self._segment.live.discard(self._start)
 
 
@@ -57,24 +262,23 @@ class Segment:
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
         self.size = size
-        self._next = layout.FIRST
+        self._next = FIRST
         #: The positions of the entries that have not ended.
         self.live: set[int] = set()
-        with open(path, "x+b", opener=private_opener) as file:
-            try:
-                # A page that the disk has no room for would end the process when it is written to.
-                os.posix_fallocate(file.fileno(), 0, size)
-                self.map: mmap.mmap = mmap.mmap(file.fileno(), size)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
-        layout.write_header(self.map)
+        try:
+            self.map: mmap.mmap = mapped(path, size)
+        except FileExistsError:
+            raise
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        write_header(self.map)
         _mapped.add(self)
 
     def put(self, facts: bytes, body: bytes) -> Entry | None:
         """Add an entry; returns None if there is no room."""
         start = self._next
-        following = layout.write_entry(self.map, start, facts, body)
+        following = write_entry(self.map, start, facts, body)
         if following is None:
             return None
         self._next = following
@@ -83,8 +287,8 @@ class Segment:
 
     def reuse(self) -> None:
         """Remove all entries, which have ended."""
-        layout.clear(self.map)
-        self._next = layout.FIRST
+        clear(self.map)
+        self._next = FIRST
 
     def remove(self) -> None:
         """Delete the file, whose entries have ended.
@@ -110,7 +314,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class CopiedMessage:
     """A message that a worker had accepted and not ended. It has the attributes of kombu's messages that
     make the envelope of a letter."""
 
@@ -159,14 +363,16 @@ def facts_of(
     return encode_table(facts).encode("ascii") if text is None else text
 
 
-def accepted_from(facts: bytes, body: bytes, *, worker: str, process: str, marks: Mark) -> Accepted:
+def message_from(
+    facts: bytes, body: bytes, *, worker: str, process: str, marks: Mark
+) -> CopiedMessage:
     """The inverse of :func:`facts_of`.
 
     :raises ValueError: the facts are not of this form.
     """
     try:
         table = decode_table(facts.decode("utf-8"))
-        return Accepted(
+        return CopiedMessage(
             task=str(table["task"]),
             accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
             worker=worker,

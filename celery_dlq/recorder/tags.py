@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from celery_dlq.base.process import private_opener
+from celery_dlq.base.process import mapped
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -140,10 +140,7 @@ class Tags:
         slots = max(1, _SIZE // self._slot.size)
         size = slots * self._slot.size
         path = self._directory / f"{self._broker}.{self._longest}.{len(self._maps)}{SUFFIX}"
-        with open(path, "w+b", opener=private_opener) as file:
-            # A page that the disk has no room for would end the process when it is written to.
-            os.posix_fallocate(file.fileno(), 0, size)
-            found = mmap.mmap(file.fileno(), size)
+        found = mapped(path, size, "w+b")
         self._maps.append(found)
         return ((found, place * self._slot.size) for place in reversed(range(slots)))
 

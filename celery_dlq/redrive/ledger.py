@@ -213,7 +213,7 @@ class Ledger:
         """
         began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
         try:
-            letters = self._taken(token, size)
+            letters = self._take_letters(token, size)
         finally:
             with self._counting:
                 self._hold(token, _InHand(len(letters), began))
@@ -225,7 +225,7 @@ class Ledger:
         self.is_done = is_last
         return NextStep(is_end=is_last)
 
-    def _taken(self, token: str, size: int) -> tuple[DeadLetter, ...]:
+    def _take_letters(self, token: str, size: int) -> tuple[DeadLetter, ...]:
         now = self._clock.now()
         return self._store.claims.take(
             self.operation,

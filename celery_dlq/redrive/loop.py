@@ -26,7 +26,7 @@ from celery_dlq.redrive.broker.trace import Tracing
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.ledger import BatchResult, Ledger, NextStep
 from celery_dlq.redrive.letter.chords import reopen_chords
-from celery_dlq.redrive.letter.prepare import Prepared, open_preparation
+from celery_dlq.redrive.letter.repair import Prepared, open_preparation
 from celery_dlq.redrive.pacing import STEP_S
 from celery_dlq.store.base import Operation
 
@@ -145,7 +145,7 @@ class Run:
         stack.enter_context(claims.while_redriving())
         self._publisher = stack.enter_context(open_publisher(app))
         self._depths = stack.enter_context(open_depths(app, orders.pacing.max_queue_depth))
-        self._tracing = Tracing.of(app, context.settings, ledger.operation.id, context.clock.now)
+        self._tracing = Tracing(app, context.settings, ledger.operation.id, context.clock.now)
         #: Claims letters while this thread publishes.
         self._claiming = stack.enter_context(ThreadPoolExecutor(claims.at_once, "dlq-claim"))
         #: A single thread, so that marks are made one after the other.

@@ -18,8 +18,17 @@ from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import Repairs, described
 from celery_dlq.redrive.loop import OnProgress, RunResult, run_operation
-from celery_dlq.redrive.orders import check_canary, check_orders
-from celery_dlq.redrive.plan import Plan, Trial, Tried, dry_run, make_plan, redrivable, try_first
+from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.plan import (
+    Plan,
+    Trial,
+    Tried,
+    check_canary,
+    dry_run,
+    make_plan,
+    redrivable,
+    try_first,
+)
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 
@@ -145,7 +154,7 @@ class Operations:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Operation:
         """Continue an operation that was paused, or whose process has died, or begin one. If an error stops
-        it, the operation is paused, with the error as its cause.
+        the run, the operation is paused, with the error as its cause.
 
         :param why: for the audit.
         :param detach: leave it to a worker.
@@ -159,7 +168,7 @@ class Operations:
         why_not = why_not_here(found, self._here)
         if why_not:
             raise OperationError(why_not)
-        with self._held(found) as is_kept:
+        with self._lease_of(found) as is_kept:
             if is_kept is None:
                 raise OperationError(
                     f"Another process runs operation {operation_id}; if it has died, it can be resumed "
@@ -191,7 +200,7 @@ class Operations:
         found = self._store.operations.get(operation_id)
         if found is None:
             return None
-        with self._held(found) as is_kept:
+        with self._lease_of(found) as is_kept:
             # Another process may have changed it before this one had the lease.
             operation = None if is_kept is None else self._store.operations.get(operation_id)
             if operation is None or is_kept is None or not self._may_carry_on(operation):
@@ -279,9 +288,9 @@ class Operations:
             return RunResult(operation, _cause_of(error), is_permanent_error=True)
 
     @contextlib.contextmanager
-    def _held(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
-        """Take the lease of an operation. Gives a function that says whether it is still held, or None if
-        another process holds it."""
+    def _lease_of(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
+        """Take the lease of an operation. Gives a function that says whether the lease still holds; None if
+        another process has the lease."""
         tenure = Tenure(lambda: self._store, operation.lease_name, self._holder)
         lease = tenure.prolong()
         if lease is None:

@@ -4,17 +4,17 @@ trial says how a redrive would change each letter, or why it would not send it. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError, RedriveError
+from celery_dlq.errors import FilterError, OrdersError, RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
-from celery_dlq.redrive.letter.prepare import open_preparation
+from celery_dlq.redrive.letter.repair import open_preparation
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ MOST, PATIENCE_S = 500, 1.0
 
 #: The most letters of a plan that are named one by one.
 NAMED_LIMIT = 20
+
+#: The most tasks that an error names.
+_TASKS_NAMED = 5
 
 #: The most letters of a plan whose changes are shown.
 CHANGES_LIMIT = 5
@@ -154,6 +157,30 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
     )
     said = _notes(plan, apart, limit if number == limit else None, trial)
     return replace(plan, notes=(*failed_before(store, taken), *said))
+
+
+def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> None:
+    """Check that the canary can be sent, and that its outcomes will be reported.
+
+    :param reports: whether workers report the outcomes of a task's messages.
+    :raises OrdersError: the canary is too large, or a task does not report its outcomes.
+    """
+    canary = orders.pacing.canary
+    if not canary or not plan.sendable:
+        return
+    if canary > plan.sendable:
+        raise OrdersError(
+            f"A canary of {canary} is more than the {plan.sendable} letters that would be sent; "
+            "make it smaller."
+        )
+    run = [orders.repair.to_task] if orders.repair.to_task else plan.by_task
+    silent = [task for task in run if not reports(task)]
+    if silent:
+        more = f" and {len(silent) - _TASKS_NAMED} more" if len(silent) > _TASKS_NAMED else ""
+        raise OrdersError(
+            f"A canary waits for outcomes, and only tasks on DLQTask report them, which "
+            f"{', '.join(silent[:_TASKS_NAMED])}{more} are not; leave the canary out, or filter by task."
+        )
 
 
 def _forecast(

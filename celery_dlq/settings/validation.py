@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from celery_dlq.base.known import near_names
-from celery_dlq.errors import page
+from celery_dlq.errors import SettingsError, page
 
 #: The schemes of places that keep files for ever, each with the package that fsspec needs for it.
 PACKAGES = {
@@ -63,6 +63,18 @@ def whole(low: int, high: int) -> Allowed:
         f"a whole number from {low} to {high}",
         lambda value: type(value) is int and low <= value <= high,
     )
+
+
+def refuse(subject: str, problems: Iterable[str], topic: str) -> None:
+    """Raise an error with all ``problems`` of a value that a user has written, if there are any.
+
+    :param subject: names the value.
+    :param topic: the page of the documentation about it.
+    :raises SettingsError: there are problems.
+    """
+    found = " ".join(problems)
+    if found:
+        raise SettingsError(f"{subject} is not valid. {found} See {page(topic)}.")
 
 
 def is_number(value: object) -> bool:

@@ -14,7 +14,8 @@ from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
-from celery_dlq.spool.drain import REFUSED_SUFFIX, TORN_SUFFIX
+from celery_dlq.base.process import try_lock
+from celery_dlq.spool.directory import REFUSED_SUFFIX, TORN_SUFFIX
 from celery_dlq.spool.segment import SUFFIX, NewerRecord, decode
 
 
@@ -84,18 +85,10 @@ def _look_at(path: Path) -> SpoolFile:
 
 
 def _state(path: Path, *, newer: bool) -> FileState:
-    if _is_locked(path):
-        return FileState.IN_USE
-    return FileState.NEWER if newer else FileState.WAITING
-
-
-def _is_locked(path: Path) -> bool:
     with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        if not try_lock(file, fcntl.LOCK_SH):
+            return FileState.IN_USE
+    return FileState.NEWER if newer else FileState.WAITING
 
 
 def _count(path: Path) -> tuple[int, bool]:

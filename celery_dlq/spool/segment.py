@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from celery_dlq.base.process import DIRECTORY_MODE, private_opener
+from celery_dlq.base.process import DIRECTORY_MODE, private_opener, try_lock
 from celery_dlq.model.letter import DeadLetter, Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -201,18 +201,11 @@ def locked(path: Path) -> Iterator[IO[bytes] | None]:
         yield None
         return
     try:
-        yield file if _lock(file) else None
+        # The previous holder of the lock may have drained and removed the file.
+        is_taken = try_lock(file) and os.fstat(file.fileno()).st_nlink > 0
+        yield file if is_taken else None
     finally:
         unlock(file)
-
-
-def _lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    # The previous holder of the lock may have drained and removed the file.
-    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def unlock(file: IO[bytes]) -> None:

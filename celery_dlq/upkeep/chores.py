@@ -18,7 +18,7 @@ from celery_dlq.model.automation import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
-from celery_dlq.store.tenure import TRY_S, Tenure
+from celery_dlq.store.tenure import TRY_S
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.periodic import GuardedThread, Leased
 from celery_dlq.upkeep.resending import Resender
@@ -43,6 +43,9 @@ VALUES_S, VALUES_AT_ONCE = 0.5, 200
 REGROUPING_LOOK_S, REGROUPING_S = 5.0, 1.0
 
 
+_CHORES_S = {"outcomes": EXPIRE_S, "values": EXPIRE_S, "old rows": PRUNE_S}
+
+
 class UpkeepThread(Leased):
     """Releases due retries while it has the lease.
 
@@ -50,8 +53,8 @@ class UpkeepThread(Leased):
     """
 
     does = "upkeep"
-    stopped = "parked retries are not released"
-    again = "parked retries are released again"
+    text_stopped = "parked retries are not released"
+    text_resumed = "parked retries are released again"
 
     def __init__(
         self,
@@ -63,10 +66,10 @@ class UpkeepThread(Leased):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         place = dlq.hold.place
-        tenure = Tenure(lambda: dlq.store, upkeep_lease(place), holder)
-        super().__init__(dlq.store_health, tenure, draw=draw)
-        self._dlq, self._wake, self._monotonic, self._clock_checked = dlq, wake, monotonic, False
-        self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
+        super().__init__(dlq, upkeep_lease(place), holder, draw=draw)
+        self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
+        #: Seconds until each of the chores is due.
+        self._due_in_s = dict.fromkeys(_CHORES_S, 0.0)
         self._releaser = Releaser(dlq.app, lambda: dlq.store, place)
         self._resender = Resender(dlq, monotonic=monotonic)
         self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
@@ -75,17 +78,24 @@ class UpkeepThread(Leased):
         """Release due retries until it is time to prolong the lease, and do the other chores that are due."""
         self._release(lease)
         if not self.stopping.is_set():
-            self._expire()
-            self._prune()
+            if self._is_due("outcomes"):
+                self._expire()
+            if self._is_due("old rows"):
+                self._prune()
             self._resender.run(self._tenure.prolong)
-            self._add_values()
+            if self._is_due("values"):
+                self._add_values()
             self._regrouping.run(self.stopping.is_set)
         return 0.0
 
     def wait_for_lease_s(self) -> float:
-        """Seconds until this worker asks for the lease; 0 if it may have it now. All workers look for
+        """Seconds until this worker asks for the lease; 0 if the lease may be free now. All workers look for
         operations that are left, with or without the lease."""
-        self._check_clock()
+        if not self._clock_checked:
+            wrong = self._dlq.store.why_clock_wrong()
+            self._clock_checked = True
+            if wrong:
+                logger.warning("%s", wrong)
         to_do = self._tenure.to_do()
         if to_do.operations:
             self._wake()
@@ -101,38 +111,33 @@ class UpkeepThread(Leased):
             if self.stopping.wait(min(wait_s, left_s)):
                 return
 
-    def _check_clock(self) -> None:
-        if not self._clock_checked:
-            wrong = self._dlq.store.why_clock_wrong()
-            self._clock_checked = True
-            if wrong:
-                logger.warning("%s", wrong)
+    def _is_due(self, chore: str) -> bool:
+        """Whether a chore is due in this round. If so, its time begins again."""
+        self._due_in_s[chore] -= TRY_S
+        is_due = self._due_in_s[chore] <= 0
+        if is_due:
+            self._due_in_s[chore] = _CHORES_S[chore]
+        return is_due
 
     def _expire(self) -> None:
         """Give up on overdue outcomes."""
-        self._expire_in_s -= TRY_S
-        if self._expire_in_s <= 0:
-            self._expire_in_s = EXPIRE_S
-            now = self._dlq.store.now()
-            longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
-            self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
+        now = self._dlq.store.now()
+        longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
+        self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
 
     def _add_values(self) -> None:
-        """Add values to letters that have none yet, for a part of the time. If there are no such letters,
-        look seldom."""
-        self._values_in_s -= TRY_S
-        until = self._monotonic() + VALUES_S
-        while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
+        """Add values to letters that have none yet, for a part of the time. If more letters may be left, the
+        next round continues."""
+        until, self._due_in_s["values"] = self._monotonic() + VALUES_S, 0.0
+        while not self.stopping.is_set() and self._monotonic() < until:
             if not self._dlq.store.values.add(letters=VALUES_AT_ONCE):
-                self._values_in_s = EXPIRE_S
+                self._due_in_s["values"] = EXPIRE_S
+                return
 
     def _prune(self) -> None:
-        self._prune_in_s -= TRY_S
-        if self._prune_in_s <= 0:
-            self._prune_in_s = PRUNE_S
-            self._dlq.store.parked.prune(older_than_s=KEEP_S)
-            self._dlq.store.circuits.prune(older_than_s=KEEP_S)
-            self._dlq.store.recorder_reports.prune(older_than_s=KEEP_S)
+        store = self._dlq.store
+        for role in (store.parked, store.circuits, store.recorder_reports):
+            role.prune(older_than_s=KEEP_S)
 
 
 class BackgroundRegrouping:
@@ -174,12 +179,12 @@ class OperationsThread(GuardedThread):
     lease of its own, so two workers run two operations."""
 
     does = "operations"
-    stopped = "redrives do not continue"
-    again = "redrives continue"
+    text_stopped = "redrives do not continue"
+    text_resumed = "redrives continue"
 
     def __init__(self, dlq: Any) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._wanted = dlq, threading.Event()
+        super().__init__(dlq)
+        self._wanted = threading.Event()
 
     def wake(self) -> None:
         """Look for operations after the current one."""

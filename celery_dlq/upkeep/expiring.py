@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archiver, chunks
 from celery_dlq.retry.policy import Uniform, uniform
@@ -20,7 +20,6 @@ from celery_dlq.store.keeping import Holding, Kept
 from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.upkeep.retention import Retention
-from celery_dlq.worker.writing.store_calls import StoreHealth
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -221,21 +220,12 @@ class RetentionThread(Periodic):
     """
 
     does = "retention"
-    stopped = "expired letters are not removed"
-    again = "expired letters are removed again"
+    text_stopped = "expired letters are not removed"
+    text_resumed = "expired letters are removed again"
 
-    def __init__(
-        self,
-        health: StoreHealth,
-        store: Callable[[], Store],
-        engine: RetentionEngine,
-        holder: str,
-        *,
-        draw: Uniform = uniform,
-    ) -> None:
-        super().__init__(health)
-        self._store, self._engine, self._draw = store, engine, draw
-        self._tenure = Tenure(store, LEASE, holder)
+    def __init__(self, dlq: Any, holder: str, *, draw: Uniform = uniform) -> None:
+        super().__init__(dlq)
+        self._draw, self._tenure = draw, Tenure(lambda: dlq.store, LEASE, holder)
 
     def pause_s(self) -> float:
         """Seconds until the next question."""
@@ -243,7 +233,7 @@ class RetentionThread(Periodic):
 
     def round(self) -> None:
         """Run a round if one is due."""
-        leases = self._store().leases
+        leases = self._dlq.store.leases
         # A new holder each time, because this worker waits for the next turn like all others.
         turn = leases.take(TURN, holder=uuid.uuid4().hex, seconds=ROUND_S)
         if turn is None:
@@ -264,7 +254,7 @@ class RetentionThread(Periodic):
             return False
         try:
             with kept(self._tenure, lease) as is_held:
-                ended = self._engine.run(
+                ended: Round = self._dlq.retention.run(
                     lease, lambda seconds: self.stopping.wait(seconds) or not is_held()
                 )
         finally:

@@ -25,8 +25,10 @@ from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import RecorderReport, ReportKind
-from celery_dlq.recorder import Accepted, Taken, Uncovered
+from celery_dlq.recorder.files import LockedFiles
+from celery_dlq.recorder.flight import Uncovered
 from celery_dlq.recorder.owner import owner_in
+from celery_dlq.recorder.segment import CopiedMessage
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.message import envelope, letter_id, read_contents
 from celery_dlq.worker.request.fate import is_of_run, stored_success
@@ -42,7 +44,9 @@ logger: logging.Logger = get_logger(__name__)
 RULE = "task.lost"
 
 
-def letter_of_lost(message: Accepted, app: Any, wiring: Wiring, *, remark: str = "") -> DeadLetter:
+def letter_of_lost(
+    message: CopiedMessage, app: Any, wiring: Wiring, *, remark: str = ""
+) -> DeadLetter:
     """The letter of ``message``. It is the same each time, so a recovery that was killed may be repeated.
 
     :param remark: is added to the evidence.
@@ -71,7 +75,7 @@ def letter_of_lost(message: Accepted, app: Any, wiring: Wiring, *, remark: str =
     return letter.with_(tags=tuple(getattr(app.tasks.get(letter.task), "dlq_tags", ())))
 
 
-def _account(message: Accepted) -> str:
+def _account(message: CopiedMessage) -> str:
     began = f"{message.accepted_at:%Y-%m-%d %H:%M:%S}"
     where = f"process {message.pid} of {message.worker}" if message.pid else message.worker
     account = f"{where} was about to run it at {began}; it is unknown how far it came"
@@ -95,7 +99,7 @@ class Outcomes:
         #: Whether the result backend failed. It is not asked again, because each question may take long.
         self._is_silent = False
 
-    def how_ended(self, message: Accepted, letter: DeadLetter) -> str:
+    def how_ended(self, message: CopiedMessage, letter: DeadLetter) -> str:
         """How the run of ``message``, which may become ``letter``, had ended; empty if it had not.
 
         :raises StoreError: the store failed.
@@ -118,7 +122,7 @@ class Outcomes:
         """For the evidence of the letters that are made now."""
         return NOT_ASKED if self._is_silent else ""
 
-    def _has_succeeded(self, message: Accepted, task_id: str) -> bool:
+    def _has_succeeded(self, message: CopiedMessage, task_id: str) -> bool:
         task = self._app.tasks.get(message.task)
         is_ignored = message.headers.get("ignore_result") or getattr(task, "ignore_result", False)
         if is_ignored or self._is_silent:
@@ -160,7 +164,7 @@ def stuck(directory: Path, why: str) -> RecorderReport:
     )  # fmt: skip
 
 
-def waiting(found: Taken, accepted_at: Sequence[datetime]) -> RecorderReport:
+def waiting(found: LockedFiles, accepted_at: Sequence[datetime]) -> RecorderReport:
     """The report about messages in ``found`` that the broker may deliver again.
 
     :param accepted_at: when each of them was accepted; at least one.

@@ -6,7 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from celery.utils.log import get_logger
 
@@ -14,7 +14,6 @@ from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease
 from celery_dlq.store.tenure import TRY_S, Tenure
-from celery_dlq.worker.writing.store_calls import StoreHealth
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -27,19 +26,19 @@ IDLE_S = 15.0
 class GuardedThread(threading.Thread, ABC):
     """Logs the errors of its work.
 
-    :param health: collects whether the store works for this thread.
+    :param dlq: the app's :class:`~celery_dlq.api.queue.DeadLetterQueue`.
     """
 
     #: The work, for the thread's name and the log.
     does: ClassVar[str]
     #: The work that an error stops, and the work that continues after it; for the log.
-    stopped: ClassVar[str]
-    again: ClassVar[str]
+    text_stopped: ClassVar[str]
+    text_resumed: ClassVar[str]
 
-    def __init__(self, health: StoreHealth) -> None:
+    def __init__(self, dlq: Any) -> None:
         super().__init__(name=f"dlq-{self.does.replace(' ', '-')}", daemon=True)
         self.stopping: threading.Event = threading.Event()
-        self._health, self._trouble = health, ""
+        self._dlq, self._health, self._trouble = dlq, dlq.store_health, ""
 
     def stop(self) -> None:
         """End after the current round."""
@@ -65,17 +64,17 @@ class GuardedThread(threading.Thread, ABC):
         """Log an obstacle, unless an earlier round has logged it. An empty text logs that the obstacle is
         gone."""
         if trouble and trouble != self._trouble:
-            logger.error("%s: %s", self.stopped, trouble)
+            logger.error("%s: %s", self.text_stopped, trouble)
         elif self._trouble and not trouble:
-            logger.info("%s", self.again)
+            logger.info("%s", self.text_resumed)
         self._trouble = trouble
 
 
 class Periodic(GuardedThread):
     """Works in rounds until it is stopped."""
 
-    def __init__(self, health: StoreHealth) -> None:
-        super().__init__(health)
+    def __init__(self, dlq: Any) -> None:
+        super().__init__(dlq)
         self._woken = threading.Event()
 
     @abstractmethod
@@ -114,12 +113,15 @@ class Periodic(GuardedThread):
 class Leased(Periodic):
     """Works while this worker has a lease; otherwise it waits for the lease.
 
+    :param lease: its name.
+    :param holder: identifies this worker among all.
     :param draw: random waits, so that workers do not ask for the same lease at the same moment.
     """
 
-    def __init__(self, health: StoreHealth, tenure: Tenure, *, draw: Uniform = uniform) -> None:
-        super().__init__(health)
-        self._tenure, self._draw, self._pause_s = tenure, draw, 0.0
+    def __init__(self, dlq: Any, lease: str, holder: str, *, draw: Uniform = uniform) -> None:
+        super().__init__(dlq)
+        self._tenure = Tenure(lambda: dlq.store, lease, holder)
+        self._draw, self._pause_s = draw, 0.0
 
     @abstractmethod
     def work(self, lease: Lease) -> float:
@@ -143,7 +145,7 @@ class Leased(Periodic):
             logger.warning("the lease of %s could not be given up: %s", self.does, error)
 
     def wait_for_lease_s(self) -> float:
-        """Seconds until this worker asks for the lease; 0 if it may have it now."""
+        """Seconds until this worker asks for the lease; 0 if the lease may be free now."""
         if self._tenure.is_held:
             return 0.0
         return self.until_free_s(self._tenure.to_do().lease_free_in_s)

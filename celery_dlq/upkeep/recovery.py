@@ -1,4 +1,5 @@
-"""Recovers messages from the flight recorder's files of processes that no longer run."""
+"""Recovers messages from the flight recorder's files of processes that no longer run. Messages that the
+broker still keeps for such a process are given back to it; the others become letters."""
 
 from __future__ import annotations
 
@@ -15,19 +16,82 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import RecorderReport
-from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
-from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot
-from celery_dlq.recorder.tags import has_noted
-from celery_dlq.spool import Record
+from celery_dlq.recorder.files import LockedFiles, directories, locked_files
+from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot, remove_half_made
+from celery_dlq.recorder.segment import CopiedMessage
+from celery_dlq.recorder.tags import forget_noted, has_noted, noted_in
+from celery_dlq.spool.segment import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.visibility import kind_of
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+class GiveBack:
+    """Gives messages back on the broker of ``app``. Those of another broker stay, for a worker there.
+
+    :param is_on: ``dlq_restore_unacked``; without it, the visibility timeout decides.
+    """
+
+    def __init__(self, app: Any, *, is_on: bool = True) -> None:
+        self._app, self._is_on, self._trouble = app, is_on, ""
+
+    def run(self, found: LockedFiles) -> Mapping[str, Whereabouts]:
+        """Give back the messages of a process that is gone. Returns where each message is now, by its tag.
+        The notes stay for later if the broker is away, or if the pool of that process may still run a
+        message."""
+        directory = found.directory
+        if not (self._is_on and found.ran_here and has_noted(directory)):
+            # Of another machine, it will never be certain that its pool is gone. Without notes, the directory
+            # is removed.
+            forget_noted(directory, "*")
+            return {}
+        if pool_may_run(directory):
+            return {}
+        try:
+            given = self._give_back(found)
+        except Exception as error:  # noqa: BLE001 - transports raise anything
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                logger.error(  # noqa: TRY400 - the message names the cause
+                    "messages of the killed worker %s cannot be given back now: %s",
+                    found.worker,
+                    error,
+                )
+            return {}
+        self._trouble = ""
+        back = sum(place is Whereabouts.GIVEN_BACK for place in given.values())
+        if back:
+            logger.warning(
+                "%d messages that the killed worker %s had received are back in their queues",
+                back, found.worker,
+            )  # fmt: skip
+        return given
+
+    def _give_back(self, found: LockedFiles) -> Mapping[str, Whereabouts]:
+        # Not its default channel, which would wait for a broker that is away.
+        with self._app.connection_for_read() as connection, connection.channel() as channel:
+            kind = kind_of(channel)
+            if kind is None:
+                return {}
+            broker = kind.broker_of(channel)
+            noted = noted_in(found.directory, broker)
+            if noted:
+                # The types of the exchanges decide in which queues a message belongs.
+                for queue in self._app.amqp.queues.values():
+                    queue(channel).declare()
+            if not kind.is_repeatable:
+                forget_noted(found.directory, broker)
+            given = kind.give_back(channel, noted, found.directory.name)
+        forget_noted(found.directory, broker)
+        return given
+
 
 #: Letters that are saved together.
 BATCH = 100
@@ -84,7 +148,7 @@ class Recovery:
         *,
         save: Save,
         put_aside: Callable[[Record], object],
-        give_back: Callable[[Taken], Mapping[str, Whereabouts]] = lambda _: {},
+        give_back: Callable[[LockedFiles], Mapping[str, Whereabouts]] = lambda _: {},
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._now = now
@@ -120,7 +184,7 @@ class Recovery:
             try:
                 if only_new and not self._is_new(directory):
                     continue
-                with taken(directory) as found:
+                with locked_files(directory) as found:
                     if found is None:
                         continue
                     done = self._recover(found, ask, began_at)
@@ -154,7 +218,7 @@ class Recovery:
         return Recovered(failed=(directory,), reports=(stuck(directory, why),))
 
     def _recover(
-        self, found: Taken, ask: Callable[[], Outcomes], began_at: datetime | None
+        self, found: LockedFiles, ask: Callable[[], Outcomes], began_at: datetime | None
     ) -> Recovered:
         done = Recovered(processes=1)
         ends: list[tuple[Record, Callable[[], None]]] = []
@@ -200,7 +264,9 @@ class Recovery:
             )
         return done + Recovered(damaged=tuple(damaged))
 
-    def _not_with_the_broker(self, found: Taken) -> Iterator[tuple[Accepted, Callable[[], None]]]:
+    def _not_with_the_broker(
+        self, found: LockedFiles
+    ) -> Iterator[tuple[CopiedMessage, Callable[[], None]]]:
         """The messages that had not ended, except those that the broker has or delivers again."""
         where = self._give_back(found)
         for message, settle in found.messages():
@@ -214,7 +280,7 @@ class Recovery:
             else:
                 settle()
 
-    def _may_come_again(self, message: Accepted, began_at: datetime | None) -> bool:
+    def _may_come_again(self, message: CopiedMessage, began_at: datetime | None) -> bool:
         """Whether it is too early to tell that the broker has forgotten the message."""
         if message.is_acknowledged:
             return False
@@ -236,7 +302,7 @@ class Recovery:
         return Recovered(letters=letters, ended=len(records) - letters)
 
 
-def _success_of(message: Accepted, letter: DeadLetter) -> Outcome:
+def _success_of(message: CopiedMessage, letter: DeadLetter) -> Outcome:
     """The success of a message whose worker was killed before the store knew it.
 
     :param letter: the one that it would otherwise become.
@@ -267,15 +333,15 @@ def _log(record: Record, *, is_refused: bool) -> None:
 
 class RecoveryThread(Periodic):
     """Recovers the messages of processes that no longer run: when the worker starts, once a minute, and
-    as soon as one of the machine's workers sees that a process is gone. It reports the messages that it
-    cannot recover.
+    as soon as one of the machine's workers sees that a process is gone. It reports messages that
+    cannot be recovered.
 
     :param wake: called when there are letters, or when leases of a process that is gone are free.
     """
 
     does = "recovery"
-    stopped = "messages of killed workers are not recovered"
-    again = "messages of killed workers are recovered again"
+    text_stopped = "messages of killed workers are not recovered"
+    text_resumed = "messages of killed workers are recovered again"
 
     def __init__(
         self,
@@ -284,8 +350,8 @@ class RecoveryThread(Periodic):
         wake: Callable[[], object] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._wake, self._monotonic = dlq, wake, monotonic
+        super().__init__(dlq)
+        self._wake, self._monotonic = wake, monotonic
         self._reporter, self._looker = Reporter(lambda: dlq.store), Looker(dlq.recorder_dir)
         self._began_at, self._whole_at = datetime.now(timezone.utc), 0.0
         self._has_begun = False

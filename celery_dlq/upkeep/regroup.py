@@ -65,7 +65,7 @@ class Regrouper:
         for group in self._store.regroupings.all():
             counts = Counter[tuple[str, str]]()
             for letters in self._pages(group.fingerprint):
-                counts.update((one.raw, one.after.place) for one in self._judge(letters))
+                counts.update((one.raw, one.after.place) for one in map(self._judged, letters))
                 on_step(len(letters), 0)
             yield Fate(group=group, to=self._targets(group.fingerprint, counts, planned))
 
@@ -117,7 +117,7 @@ class Regrouper:
         letters = self._store.regroupings.letters(group.fingerprint, taken)
         moved = self._store.regroupings.move(
             group,
-            self._judge(letters) if group.recipe else letters,
+            [*map(self._judged, letters)] if group.recipe else letters,
             last=taken[-1] if taken else group.above,
             is_last=is_all and len(taken) == len(ids),
         )
@@ -134,11 +134,8 @@ class Regrouper:
     def _ids(self, fingerprint: str, above: int) -> Sequence[int]:
         return self._store.regroupings.ids(fingerprint, above=above, limit=IDS_AT_ONCE)
 
-    def _judge(self, letters: Sequence[Judged]) -> list[Judged]:
-        return [self._judged(one) for one in letters]
-
     def _judged(self, one: Judged) -> Judged:
-        """A letter with its fingerprint by the recipe; it keeps its own if the recipe gives none."""
+        """A letter with the fingerprint of the recipe. If the recipe gives none, the letter keeps its own."""
         if one.letter.grounds is None:
             self.unknown += 1
             return one

@@ -159,7 +159,7 @@ class Resender:
             ready += self._ready(letters, repairs, accepted, now)
         except FunctionHangs as error:  # the messages of other operations are sent
             self._log_once(operation_id, f"operation {operation_id}: {error}")
-        tracing = Tracing.of(self._dlq.app, self._dlq.settings, operation_id, store.now)
+        tracing = Tracing(self._dlq.app, self._dlq.settings, operation_id, store.now)
         sent = tracing.publish(publisher, ready)()
         gone = {*sent.confirmed, *sent.uncertain}
         unsent = [one.task_id for one in letters if one.task_id not in gone]

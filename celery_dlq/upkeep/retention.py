@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dlq.base.known import names_its_fields
-from celery_dlq.errors import SettingsError, page
+from celery_dlq.errors import SettingsError
 from celery_dlq.model.states import CLOSED_STATES
+from celery_dlq.settings.validation import refuse
 from celery_dlq.store.base import Expiry, HistoryBounds
 from celery_dlq.store.filter import Filter
-
-_DOCS = page("retention")
 
 #: The shortest and the longest time for which anything is kept. A record of a failure may wait in the spool
 #: of a worker, and would become a new letter if its letter was deleted in the meantime.
@@ -40,9 +39,8 @@ class Keep:
     where: Filter = field(default_factory=Filter)
 
     def __post_init__(self) -> None:
-        problems = [*_age_problems("age", self.age), *_filter_problems(self.where)]
-        if problems:
-            raise SettingsError(f"{self!r} is not valid. {' '.join(problems)} See {_DOCS}.")
+        problems = (*_age_problems("age", self.age), *_filter_problems(self.where))
+        refuse(repr(self), problems, "retention")
 
     def expiry(self, now: datetime) -> Expiry:
         """The letters that have been kept long enough at ``now``."""
@@ -69,9 +67,7 @@ class Retention:
     audit: Age = _YEAR
 
     def __post_init__(self) -> None:
-        problems = list(_problems(self))
-        if problems:
-            raise SettingsError(f"dlq_retention is not valid. {' '.join(problems)} See {_DOCS}.")
+        refuse("dlq_retention", _problems(self), "retention")
         object.__setattr__(self, "letters", tuple(self.letters))
 
     def expiries(self, now: datetime) -> tuple[Expiry, ...]:

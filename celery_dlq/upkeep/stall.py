@@ -22,8 +22,7 @@ from kombu.exceptions import OperationalError
 from celery_dlq.base.addresses import reach
 from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
-from celery_dlq.redrive.broker.queues import messages_in
-from celery_dlq.redrive.broker.sqs import broker_errors
+from celery_dlq.redrive.broker.queues import broker_errors, messages_in
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.admission.isolation import HOLD_S
 from celery_dlq.worker.reception import Reception
@@ -195,12 +194,6 @@ class Queues:
         self._connection: Any = None
         self._channel: Any = None
 
-    @property
-    def are_paid_for(self) -> bool:
-        """Whether each question has its price."""
-        with self._app.connection_for_read() as connection:
-            return bool(connection.transport.driver_type == "sqs")
-
     def waiting(self, names: Sequence[str]) -> Mapping[str, int]:
         """Queues with waiting messages, and their counts. Messages that a worker holds do not count.
 
@@ -257,18 +250,20 @@ class StallThread(Periodic):
     """
 
     does = "stall watch"
-    stopped = "a stall of this worker would not be noticed"
-    again = "a stall of this worker would be noticed again"
+    text_stopped = "a stall of this worker would not be noticed"
+    text_resumed = "a stall of this worker would be noticed again"
 
     def __init__(self, dlq: Any, worker: Any) -> None:
-        super().__init__(dlq.store_health)
-        self._dlq, self._queues = dlq, Queues(dlq.app)
+        super().__init__(dlq)
+        self._queues = Queues(dlq.app)
+        with dlq.app.connection_for_read() as connection:
+            is_paid_for = connection.transport.driver_type == "sqs"
         self._watch = StallWatch(
             str(worker.hostname),
             worker.consumer.dlq.reception,
             self._queues.waiting,
             stall_after_s=dlq.settings.stall_after,
-            pays=self._queues.are_paid_for,
+            pays=is_paid_for,
         )
 
     def pause_s(self) -> float:

@@ -90,7 +90,7 @@ def _threads(worker: Any) -> Iterator[GuardedThread]:
     yield upkeep
     yield operations
     yield RecoveryThread(dlq, wake=lambda: [wake() for wake in waking])
-    yield RetentionThread(dlq.store_health, lambda: dlq.store, dlq.retention, name)
+    yield RetentionThread(dlq, name)
     if dlq.settings.auto_redrive or dlq.handlers:
         from celery_dlq.upkeep.automation.engine import AutomationThread, warn_of_unknown_tasks
 

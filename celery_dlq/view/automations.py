@@ -21,8 +21,7 @@ from celery_dlq.view.times import duration, maybe_iso
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.upkeep.automation.definition import Requirements
-    from celery_dlq.upkeep.automation.handler import Handler
+    from celery_dlq.upkeep.automation.definition import Handler, Requirements
     from celery_dlq.upkeep.automation.redriver import Look
 
 #: The title of the facts about a letter that is held.
@@ -166,8 +165,8 @@ def look_record(look: Look, in_the_way: Sequence[str]) -> dict[str, Any]:
         **as_record(look, ("name", "mode")),
         "not_now": list(in_the_way),
         "why_not": look.why_not or None,
-        "letters": [one.task_id for one in look.choice.letters],
-        **as_record(look.choice, ("waiting", "held")),
+        "letters": [one.task_id for one in look.letters],
+        **as_record(look, ("waiting", "held")),
     }
 
 
@@ -261,15 +260,15 @@ def holding(held: HeldLetter) -> list[Fact]:
 
 def waiting(look: Look) -> list[tuple[int, str]]:
     """How many letters match and wait, by reason, the most first."""
-    return sorted(((n, why) for why, n in look.choice.waiting.items()), key=lambda row: -row[0])
+    return sorted(((n, why) for why, n in look.waiting.items()), key=lambda row: -row[0])
 
 
 def look_summary(look: Look) -> str:
     """The result of a look in a dry run, in a sentence."""
-    if look.why_not and not look.choice.letters:
+    if look.why_not and not look.letters:
         return f"It would send nothing: {look.why_not}. Nothing was sent or changed."
     verb = "send" if look.mode is AutoMode.ON else "record, and not send,"
-    letters = counted(len(look.choice.letters), "letter")
+    letters = counted(len(look.letters), "letter")
     return f"It would {verb} {letters}. Nothing was sent or changed."
 
 

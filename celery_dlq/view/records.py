@@ -22,9 +22,9 @@ from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders, Sending
-from celery_dlq.recorder import Left
+from celery_dlq.recorder.files import ProcessFiles
 from celery_dlq.redrive.letter.payload import linked_to
-from celery_dlq.spool import SpoolFile
+from celery_dlq.spool.look import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Segment, Stats
 from celery_dlq.view.letters import has_unread_body, page_of_trace, shown_body
 from celery_dlq.view.operations import state_word
@@ -207,7 +207,7 @@ def spool_file_record(file: SpoolFile) -> dict[str, Any]:
     }
 
 
-def recorded_record(left: Left) -> dict[str, Any]:
+def recorded_record(left: ProcessFiles) -> dict[str, Any]:
     """A worker process's directory of the flight recorder, with the names of a file of the spool."""
     owner = as_record(left.owner, _OWNER) if left.owner else dict.fromkeys(_OWNER)
     return {

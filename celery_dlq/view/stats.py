@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
-from celery_dlq.recorder import Standing
+from celery_dlq.recorder.files import Standing
 from celery_dlq.store.keeping import Ages, CheckReport, Holding, Keeping, Pile, RoundReport
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import as_record

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.recorder import FlightRecorder, Uncovered
+from celery_dlq.recorder.flight import FlightRecorder, Uncovered
 from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.recorder.tags import Tags
 from celery_dlq.worker.admission import Admission

@@ -15,7 +15,7 @@ from celery_dlq.model.worker import Delivery
 from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:
-    from celery_dlq.recorder import FlightRecorder
+    from celery_dlq.recorder.flight import FlightRecorder
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.grouping import Grouping
 

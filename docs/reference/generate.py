@@ -19,8 +19,8 @@ import click
 
 import celery_dlq
 from celery_dlq.api.groups import Groups
-from celery_dlq.api.recorder import Recorder
-from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores, web
+from celery_dlq.api.metrics import Recorder
+from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
@@ -211,8 +211,8 @@ def codes() -> str:
         ("ClickHouse code", _listed(stores.CLICKHOUSE_CODES)),
         ("gRPC", _listed(cloud.GRPC_NAMES)),
         ("AWS, any case", _listed(cloud.AWS_CODES)),
-        ("curl, in pycurl", _listed(web.CURL_CODES)),
-        ("WebSocket close code", _listed(web.CLOSE_CODES)),
+        ("curl, in pycurl", _listed(http.CURL_CODES)),
+        ("WebSocket close code", _listed(http.CLOSE_CODES)),
     ]
     return table(("code", "transient"), rows)
 

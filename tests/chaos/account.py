@@ -17,7 +17,7 @@ from chaos.redis_log import Undone
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import OPEN_STATES, Reason, State
-from celery_dlq.spool import Record, decode, find_record
+from celery_dlq.spool.segment import Record, decode, find_record
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

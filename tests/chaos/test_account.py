@@ -12,7 +12,7 @@ from support.factories import T0, letter
 
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.spool import encode
+from celery_dlq.spool.segment import encode
 
 DELIVERIES = 3
 UNSENT = Explanation(

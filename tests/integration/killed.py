@@ -23,8 +23,8 @@ from sqlalchemy import select
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.recorder import look
-from celery_dlq.redrive.broker.sqs import depth_of
+from celery_dlq.recorder.files import look
+from celery_dlq.redrive.broker.queues import depth_of
 from celery_dlq.store.database import tables
 
 KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))

@@ -10,7 +10,7 @@ from project import Project
 from queues import transport_options
 from support.servers.own_sqs import KEY, SECRET, client_of
 
-from celery_dlq.redrive.broker.sqs import Depth, depth_of
+from celery_dlq.redrive.broker.queues import Depth, depth_of
 
 
 @dataclass

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from itertools import islice
 
-from celery_dlq.classify.builtin.http import (
-    http_status,
-    in_turn,
-    status_in_text,
-    status_verdict,
-)
+from celery_dlq.classify.builtin.codes import words
+from celery_dlq.classify.builtin.http import http_status, in_turn, status_in_text, status_verdict
 from celery_dlq.classify.evidence import call, mapping_item, number, read, text_of
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
@@ -18,74 +14,20 @@ from celery_dlq.model.states import Verdict
 # -- AWS: botocore, boto3 and s3transfer ------------------------------------------------------------
 
 
-def _codes(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
 def _lower(codes: frozenset[str]) -> frozenset[str]:
     # Event streams spell them in camel case: internalServerException.
     return frozenset(code.lower() for code in codes)
 
 
-# botocore/retries/standard.py: ThrottledRetryableChecker, TransientRetryableChecker.
-_THROTTLES = _codes(
-    "Throttling ThrottlingException ThrottledException RequestThrottledException RequestThrottled "
-    "TooManyRequestsException ProvisionedThroughputExceededException TransactionInProgressException "
-    "RequestLimitExceeded BandwidthLimitExceeded LimitExceededException SlowDown "
-    "EC2ThrottledException PriorRequestNotComplete RequestTimeout RequestTimeoutException"
-)
-# botocore/data/_retry.json: what single services add. S3 answers 409 ConditionalRequestConflict
-# and OperationAborted to writes at the same time: "try again" (S3 API reference, Error responses).
-_LEGACY = _codes(
-    "BadDigest IDPCommunicationError ThrottledRequestException TooManyRequestException "
-    "ThrottlingError ReplicatedWriteConflictException RetryableConflictException "
-    "TransactionConflict TransactionConflictException OperationAborted ConditionalRequestConflict"
-)
-# Exceptions that botocore/data/*/service-2.json marks with "fault", or with a status of 5xx, for
-# failures of the service itself; named because stubs and some services give them another status.
-_FAULTS = _codes(
-    "InternalError InternalFailure InternalFailureException InternalServerError "
-    "InternalServerException InternalServerErrorException InternalServiceError "
-    "InternalServiceException InternalServiceErrorException InternalServiceFault InternalException "
-    "InternalErrorException InternalDependencyException InternalStreamFailure ServerException "
-    "ServerInternalException ServiceException ServiceFailure ServiceFailureException ServiceFault "
-    "ServiceInternalErrorException ServiceUnavailable ServiceUnavailableException "
-    "ServiceUnavailableError Unavailable BadGatewayException GatewayTimeoutException "
-    "GatewayTimedOutException DependencyTimeout DependencyTimeoutException KMSInternalException "
-    "WAFInternalErrorException CloudHsmInternalException CloudHsmInternalFailureException "
-    "ModelNotReadyException ModelTimeoutException ResourceNotReadyException ENINotReadyException "
-    "KeyUnavailableException DatabaseUnavailableException StreamUnavailable InsufficientCapacity "
-    "InsufficientCapacityException InsufficientInstanceCapacity InsufficientThroughputCapacity "
-    "IdempotentCallInProgress NetworkFailureException ClientTimeoutException QueryTimeoutException"
-)
-AWS_CODES = _THROTTLES | _LEGACY | _FAULTS
-_PASSING = _lower(AWS_CODES)
-
-# Lambda answers 502 for mistakes in the function's own configuration (Lambda API, Invoke).
-_LASTING = _lower(
-    _codes(
-        "InvalidRuntimeException InvalidZipFileException InvalidSecurityGroupIDException "
-        "InvalidSubnetIDException KMSAccessDeniedException KMSDisabledException "
-        "KMSInvalidStateException KMSNotFoundException EC2AccessDeniedException NotImplemented"
-    )
-)
-
-# DynamoDB API reference, TransactWriteItems: why each item of a transaction was refused.
-_PASSING_REASONS = _lower(
-    _codes(
-        "TransactionConflict ThrottlingError ProvisionedThroughputExceeded RequestLimitExceeded "
-        "InternalServerError"
-    )
-)
+AWS_CODES = words("aws.throttles", "aws.legacy", "aws.faults")
+_PASSING, _LASTING = _lower(AWS_CODES), _lower(words("aws.lasting"))
+_PASSING_REASONS = _lower(words("aws.reasons"))
 _REASON_LIMIT = 100
 
 
-def aws_code(exc: BaseException) -> Finding | None:
+def aws_code(exc: BaseException, attribute: str = "response") -> Finding | None:
     """``response["Error"]["Code"]``, for cancelled transactions their reasons, else the status."""
-    return _by_answer(read(exc, "response"))
-
-
-def _by_answer(answer: object) -> Finding | None:
+    answer = read(exc, attribute)
     code = text_of(mapping_item(answer, "Error", "Code"))
     cancelled = _cancellation(answer)
     if cancelled is not None:
@@ -123,16 +65,13 @@ def aws_waiter(exc: BaseException) -> Finding:
     reason = text_of(mapping_item(read(exc, "kwargs"), "reason")) or ""
     if reason.startswith("Max attempts exceeded"):
         return Finding(Verdict.TRANSIENT, "aws.waiter", "max attempts exceeded")
-    found = _by_answer(read(exc, "last_response"))
+    found = aws_code(exc, "last_response")
     return found or Finding(Verdict.TERMINAL, "aws.waiter", "a state that it cannot leave")
 
 
 # -- gRPC -------------------------------------------------------------------------------------------
 
-# AIP-194 calls only UNAVAILABLE safe for a client to repeat by itself, and sends ABORTED "to a
-# higher level", which is what a task is. grpc.io/docs/guides/status-codes: a deadline that has
-# passed and a resource that is exhausted are conditions of the moment.
-GRPC_NAMES = frozenset({"UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+GRPC_NAMES = words("grpc.passing")
 
 # google/rpc/code.proto, in the order of the numbers.
 _ALL_NAMES = (
@@ -166,10 +105,14 @@ def grpc_code(exc: BaseException) -> Finding | None:
 
 def grpclib_status(exc: BaseException) -> Finding | None:
     """``status`` of grpclib's only error."""
-    name = code_name(read(exc, "status"))
-    if name is None:
-        return None
-    return transient_if(name in GRPC_NAMES, "grpc.code", f"status={name}")
+    return _by_name(exc, "status", GRPC_NAMES)
+
+
+def _by_name(exc: BaseException, attribute: str, passing: frozenset[str]) -> Finding | None:
+    name = code_name(read(exc, attribute))
+    return (
+        None if name is None else transient_if(name in passing, "grpc.code", f"{attribute}={name}")
+    )
 
 
 # -- Google -----------------------------------------------------------------------------------------
@@ -178,11 +121,7 @@ def grpclib_status(exc: BaseException) -> Finding | None:
 _GOOGLE_NAMES = GRPC_NAMES | {"INTERNAL"}
 _GOOGLE_PASSING = frozenset({500})
 
-# googleapiclient/http.py, _should_retry_response(); cloud.google.com/bigquery/docs/error-messages.
-# Both may come with 403. quotaExceeded and dailyLimitExceeded are not among them.
-_REASONS = frozenset(
-    {"rateLimitExceeded", "userRateLimitExceeded", "backendError", "internalError"}
-)
+_REASONS = words("google.reasons")
 
 _ERROR_LIMIT = 20
 _BODY_LIMIT = 65_536
@@ -190,11 +129,8 @@ _BODY_LIMIT = 65_536
 
 def grpc_status(exc: BaseException) -> Finding | None:
     """``grpc_status_code``: ABORTED and ALREADY_EXISTS are one HTTP status, UNKNOWN is none."""
-    name = code_name(read(exc, "grpc_status_code"))
     # TooManyRequests and its like have an HTTP status only, which comes next.
-    if name is None:
-        return None
-    return transient_if(name in _GOOGLE_NAMES, "grpc.code", f"grpc_status_code={name}")
+    return _by_name(exc, "grpc_status_code", _GOOGLE_NAMES)
 
 
 def google_reason(exc: BaseException) -> Finding | None:
@@ -231,33 +167,18 @@ def _body_errors(exc: BaseException) -> object:
     return error.get("errors") if type(error) is dict else None
 
 
-def google_auth(exc: BaseException) -> Finding | None:
-    """The public flag of google-auth. False is its default, and so means nothing."""
-    if read(exc, "retryable") is not True:
-        return None
-    return Finding(Verdict.TRANSIENT, "google.auth", "retryable=True")
-
-
 google_api_core: Probe = in_turn(
     google_reason, grpc_status, http_status(("code",), passing=_GOOGLE_PASSING)
 )
 google_api_client: Probe = in_turn(
     google_reason, http_status(("resp", "status"), ("status_code",), passing=_GOOGLE_PASSING)
 )
-google_media: Probe = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
 
 # -- Azure ------------------------------------------------------------------------------------------
 
-# azure/core/pipeline/policies/_retry.py: 500 is retried like 502 to 504.
+# azure/core/pipeline/policies/_retry.py: 500 is retried like 502 to 504, also in the rows of cloud.ini.
 # 449: "retry with", learn.microsoft.com, "HTTP status codes for Azure Cosmos DB".
 _AZURE_PASSING = frozenset({449, 500})
-
-azure_status: Probe = http_status(
-    ("status_code",), ("response", "status_code"), passing=_AZURE_PASSING
-)
-msrest_status: Probe = http_status(
-    ("response", "status_code"), ("status_code",), passing=_AZURE_PASSING
-)
 
 # msal/throttled_http_client.py, NormalizedResponse.raise_for_status(): it keeps the text only.
 msal_answer: Probe = status_in_text(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from celery_dlq.classify.builtin.codes import numbers, texts, words
 from celery_dlq.classify.builtin.http import status_in_text
 from celery_dlq.classify.builtin.postgres import postgres_text, sqlstate_of
 from celery_dlq.classify.builtin.stdlib import lasting_text, unless_lasting
@@ -26,45 +27,15 @@ from celery_dlq.classify.evidence import (
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
-
-def disconnected(exc: BaseException) -> Finding | None:
-    """SQLAlchemy sets ``connection_invalidated`` to the result of the dialect's ``is_disconnect()``."""
-    if read(exc, "connection_invalidated") is not True:
-        return None
-    return Finding(Verdict.TRANSIENT, "sqlalchemy.disconnect", "connection_invalidated=True")
-
-
 # -- MySQL and MariaDB ------------------------------------------------------------------------------
 
-# MySQL reference, "Client Error Message Reference": a connection that was never made, or is lost.
-# A certificate or an unknown host behind it is terminal.
-_MYSQL_NETWORK = frozenset({2001, 2002, 2003, 2004, 2006, 2013, 2014, 2045, 2055})
-
-# MySQL and MariaDB reference, "Server Error Message Reference"; the first line is MySqlConnector's
-# IsErrorTransient, the second SQLAlchemy's is_disconnect.
-MYSQL_NUMBERS = _MYSQL_NETWORK | frozenset(
-    {
-        1040, 1042, 1205, 1213, 1614,  # connections, host, lock wait, deadlock, XA deadlock
-        1927, 4031,  # connection killed, idle for too long
-        1020, 1203, 1226,  # row changed since read, connections or quota of one user
-        1053, 1079, 1152, 1154, 1158, 1159, 1160, 1161, 1184,  # shutdown, aborted, packet errors
-        1037, 1041, 1135,  # the server is short of memory or threads
-        1297, 1412, 1613, 1615,  # "temporary", table changed, XA timeout, prepare again
-        1637, 1689, 3101, 3572,  # too many transactions, lock given up, group replication rollback, NOWAIT
-        1969, 3024,  # statement timeout: MariaDB, MySQL
-        3032, 3058, 3132, 3133, 3168,  # offline mode, deadlock and timeout of user locks, not available
-    }
-)  # fmt: skip
+_MYSQL_NETWORK = numbers("mysql.network")
+MYSQL_NUMBERS = numbers("mysql.network", "mysql.passing")
 
 # Galera answers "unknown command" while a node joins: sql/wsrep_mysqld.cc.
 _UNKNOWN_COMMAND, _JOINING = 1047, "WSREP has not yet prepared node"
 
-# mysql/connector/connection.py and pooling.py; pymysql/connections.py ping() on a stale connection;
-# aiomysql/connection.py _ensure_alive().
-_MYSQL_WILL_PASS = re.compile(
-    r"MySQL Connection not available|Connection to MySQL is not available|pool exhausted"
-    r"|Already closed|Not connected"
-)
+_MYSQL_WILL_PASS = texts("mysql.texts")
 
 
 def mysql_error(exc: BaseException) -> Finding | None:
@@ -117,27 +88,8 @@ def sqlite_error(exc: BaseException) -> Finding:
 
 # -- Oracle -----------------------------------------------------------------------------------------
 
-# Oracle Database Error Messages. The second half is the network layer (TNS).
-ORACLE_NUMBERS = frozenset(
-    {
-        18, 20, 28, 51, 54, 60,  # sessions, processes, killed, resource wait, busy, deadlock
-        376, 1012, 1033, 1034, 1089, 1090, 1092, 1115,  # file, not logged on, start, shutdown
-        2391, 2396, 2399, 3113, 3114, 3135, 3136,  # limits of a session, connection lost
-        4020, 4021, 4061, 4068, 8177, 30006,  # locks on objects, package state, serialization
-        12152, 12153, 12157, 12161, 12170, 12224, 12500, 12514, 12516, 12518, 12519, 12520, 12525,
-        12526, 12527, 12528, 12530, 12535, 12537, 12540, 12541, 12543, 12547, 12560, 12564, 12570,
-        12571, 12606, 12607, 12608, 12609, 12757, 25401, 25402, 25403, 25405, 25408, 25409,
-    }
-)  # fmt: skip
-
-# oracledb/errors.py (DPY; 6005 is its ORA-12541, 6001 its ORA-12514) and ODPI-C's
-# dpiErrorMessages.h (DPI): not connected, pool, closed, call timeout, idle for too long.
-_TRANSIENT_DRIVER_CODES = frozenset(
-    {
-        "DPY-1001", "DPY-4005", "DPY-4011", "DPY-4024", "DPY-4033", "DPY-6001", "DPY-6005",
-        "DPI-1010", "DPI-1067", "DPI-1080",
-    }
-)  # fmt: skip
+ORACLE_NUMBERS = numbers("oracle.numbers")
+_TRANSIENT_DRIVER_CODES = words("oracle.driver")
 _DRIVER_CODE = re.compile(r"(?:DPY|DPI)-[0-9]{4}")
 
 
@@ -166,20 +118,8 @@ def oracle_error(exc: BaseException) -> Finding | None:
 
 # -- SQL Server and ODBC ----------------------------------------------------------------------------
 
-# EF Core's SqlServerTransientExceptionDetector: deadlock, limits of Azure SQL, in-memory conflicts,
-# lost connections. Then a lock timeout, a snapshot conflict, and waits for memory.
-MSSQL_NUMBERS = frozenset(
-    {
-        20, 64, 121, 233, 1205, 10053, 10054, 10060, 10928, 10929, 40197, 40501, 40613,
-        41301, 41302, 41305, 41325, 41839, 49918, 49919, 49920,
-        -2, 1222, 3960, 8645, 8651, 10061, 10936, 17142, 17197, 40143, 40540,
-        # FreeTDS, sybdb.h: no connection, timeout, read, write, unable to connect, EOF, dead.
-        20002, 20003, 20004, 20006, 20009, 20017, 20047,
-    }
-)  # fmt: skip
-
-# "ODBC Error Codes" of Microsoft's reference: connection, timeouts; class 40 is a rollback.
-_ODBC_SQLSTATES = frozenset({"08001", "08003", "08004", "08007", "08S01", "HYT00", "HYT01"})
+MSSQL_NUMBERS = numbers("mssql.numbers")
+_ODBC_SQLSTATES = words("mssql.odbc")
 _ROLLBACK = "40"
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}\Z")
 
@@ -222,25 +162,13 @@ def mssql_error(exc: BaseException) -> Finding | None:
 
 # -- Snowflake and Trino ----------------------------------------------------------------------------
 
-# snowflake/connector/errorcode.py: closed, no answer, timed out, an answer to try again, a chunk or a
-# file that did not come. Then the server's: 625 a lock that is held, 630 a statement timeout.
-SNOWFLAKE_NUMBERS = frozenset(
-    {250002, 250003, 250005, 251011, 251012, 252010, 253002, 253003, 625, 630}
-)
+SNOWFLAKE_NUMBERS = numbers("snowflake.numbers")
 # snowflake/connector/auth/_auth.py: an OperationalError if the service was out of reach, but a
 # DatabaseError if it refused the login. Both have the SQLSTATE 08001.
 _NOT_CONNECTED = 250001
 _UNREACHABLE = "snowflake.connector.errors.OperationalError"
 
-# Trino, core/trino-spi StandardErrorCode: nodes that are gone, starting, or short of room for all.
-TRINO_NAMES = frozenset(
-    {
-        "ABANDONED_TASK", "ADMINISTRATIVELY_PREEMPTED", "CLUSTER_OUT_OF_MEMORY", "NO_NODES_AVAILABLE",
-        "PAGE_TRANSPORT_ERROR", "PAGE_TRANSPORT_TIMEOUT", "QUERY_QUEUE_FULL", "REMOTE_HOST_GONE",
-        "REMOTE_TASK_ERROR", "REMOTE_TASK_MISMATCH", "SERVER_SHUTTING_DOWN", "SERVER_STARTING_UP",
-        "TOO_MANY_REQUESTS_FAILED", "TRANSACTION_CONFLICT",
-    }
-)  # fmt: skip
+TRINO_NAMES = words("trino.names")
 
 
 def snowflake_error(exc: BaseException) -> Finding | None:

@@ -6,6 +6,7 @@ import sys
 from itertools import chain
 from typing import Any, cast
 
+from celery_dlq.classify.builtin.codes import words
 from celery_dlq.classify.builtin.http import http_status, in_turn
 from celery_dlq.classify.builtin.postgres import sqlstate_of
 from celery_dlq.classify.builtin.table_files import DOMAINS, rows_of
@@ -65,7 +66,7 @@ def _bare(cls: type[BaseException], args: object) -> BaseException:
 
 
 def _matches(cls: type | None, name: str) -> tuple[Match, ...]:
-    """The rows for the class with this name. Its bases count if it is loaded."""
+    """The rows for the class with this name. The bases count if the class is loaded."""
     return TABLE.look_up(cls).matches if cls is not None else TABLE.matches([name])
 
 
@@ -135,9 +136,4 @@ def carried(exc: BaseException) -> Finding | None:
 
 
 #: Rules whose terminal verdict holds although a network error was raised on top of it.
-ROOT_CAUSES = frozenset(
-    {
-        "amqp.auth", "amqp.irrecoverable", "dns.lookup", "http.proxy", "http.retries", "http.url",
-        "redis.auth", "tls.certificate", "tls.protocol",
-    }
-)  # fmt: skip
+ROOT_CAUSES = words("rules.root_causes")

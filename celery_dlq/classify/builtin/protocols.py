@@ -8,6 +8,7 @@ from itertools import islice
 from types import BuiltinMethodType
 from typing import cast
 
+from celery_dlq.classify.builtin.codes import numbers, texts
 from celery_dlq.classify.evidence import (
     arguments,
     dotted_name,
@@ -33,24 +34,17 @@ _POP_PASSING = re.compile(r"-ERR (?:\[(?:IN-USE|LOGIN-DELAY|SYS/TEMP)\]|EOF\Z)",
 # RFC 5530, 3: a part of the server is down, the mailbox is in use.
 _IMAP_PASSING = re.compile(r"[^\[]{0,64}\[(?:UNAVAILABLE|INUSE)\]", re.IGNORECASE)
 
-# RFC 3977, 3.2.1: not now; an internal fault. Other 4yz of NNTP are "no such article" and the like.
-_NEWS_PASSING = frozenset({400, 403})
 
-
-def _smtp_reply(attribute: str) -> Probe:
-    """A probe of an SMTP reply by its first digit (RFC 5321, 4.2.1: 4yz passes, 5yz stays)."""
+def smtp_reply(rule: str, attribute: str) -> Probe:
+    """A probe for a row: an SMTP reply by its first digit (RFC 5321, 4.2.1: 4yz passes, 5yz stays)."""
 
     def probe(exc: BaseException) -> Finding | None:
         code = number(read(exc, attribute))
         if code is None or not 400 <= code <= 599:
             return None
-        return transient_if(code < 500, "smtp.reply", f"{attribute}={code}")
+        return transient_if(code < 500, rule, f"{attribute}={code}")
 
     return probe
-
-
-smtp_code: Probe = _smtp_reply("smtp_code")
-aiosmtplib_code: Probe = _smtp_reply("code")
 
 
 def smtp_recipients(exc: BaseException) -> Finding | None:
@@ -88,12 +82,6 @@ def imap_reply(exc: BaseException) -> Finding:
     return transient_if(bool(passes), "imap.error", evidence)
 
 
-def news_reply(exc: BaseException) -> Finding:
-    """nntplib's temporary errors (Python <= 3.12)."""
-    code = number(read(exc, "response"))
-    return transient_if(code in _NEWS_PASSING, "nntp.reply", f"reply {code}")
-
-
 def ftp_codes(exc: BaseException) -> Finding | None:
     """aioftp: ``received_codes``, the last of them (RFC 959, 4.2)."""
     received = read(exc, "received_codes")
@@ -105,23 +93,7 @@ def ftp_codes(exc: BaseException) -> Finding | None:
 
 # -- SSH, SFTP and DNS ------------------------------------------------------------------------------
 
-# RFC 4254, 5.1: 2 "connect failed", 4 "resource shortage"; 1 "prohibited", 3 "unknown channel type".
-_CHANNEL_PASSING = frozenset({2, 4})
-
-# RFC 4253, 11.1: 10 "connection lost", 11 "by application" (a server that shuts down), 12 "too many
-# connections". All others are about keys, versions, hosts and users.
-_DISCONNECT_PASSING = frozenset({10, 11, 12})
-
-# draft-ietf-secsh-filexfer-13, 9.1: 6 no connection, 7 connection lost, 14 no space, 15 quota, 17 lock
-# conflict, 24 delete pending, 25 and 26 byte range locks.
-_SFTP_PASSING = frozenset({6, 7, 14, 15, 17, 24, 25, 26})
-
-# Where paramiko has a text only (paramiko/transport.py, auth_handler.py, client.py, sftp_client.py).
-_PARAMIKO_PASSING = re.compile(
-    r"Error reading SSH protocol banner|Timeout open?ning channel|SSH session not active"
-    r"|Server connection dropped|Key-exchange timed out|Authentication timeout"
-    r"|Timeout, server .{0,256} not responding"
-)
+_PARAMIKO_PASSING = texts("ssh.paramiko")
 
 # ares.h, as pycares gives it: 3 "server failure", 11 "refused the connection", 12 "timed out".
 _ARES_PASSING = frozenset({3, 11, 12})
@@ -133,24 +105,6 @@ def paramiko_text(exc: BaseException) -> Finding | None:
     if match is None:
         return None
     return Finding(Verdict.TRANSIENT, "ssh.closed", f"message {match[0][:80]!r}")
-
-
-def ssh_channel(exc: BaseException) -> Finding:
-    """paramiko's and asyncssh's refused channels, by ``code``."""
-    code = number(read(exc, "code"))
-    return transient_if(code in _CHANNEL_PASSING, "ssh.channel", f"code={code}")
-
-
-def ssh_disconnect(exc: BaseException) -> Finding:
-    """asyncssh's ``DisconnectError``, by ``code``."""
-    code = number(read(exc, "code"))
-    return transient_if(code in _DISCONNECT_PASSING, "ssh.disconnect", f"code={code}")
-
-
-def sftp_status(exc: BaseException) -> Finding:
-    """asyncssh's ``SFTPError``, by ``code``."""
-    code = number(read(exc, "code"))
-    return transient_if(code in _SFTP_PASSING, "sftp.status", f"code={code}")
 
 
 def ares_code(exc: BaseException) -> Finding | None:
@@ -181,18 +135,7 @@ def amqp_reply(exc: BaseException) -> Finding | None:
 
 # -- Kafka ------------------------------------------------------------------------------------------
 
-# kafka.apache.org/protocol, "Error Codes": the retriable ones.
-_PROTOCOL_CODES = frozenset(
-    {
-        2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88,
-        89, 100, 103, 106, 122, 123,
-    }
-)  # fmt: skip
-# librdkafka's own, src/rdkafka.h: transport, host, message or request timed out, brokers down, queue
-# full, waits and work in progress, interrupted, retry.
-_LOCAL_CODES = frozenset(
-    {-195, -194, -193, -192, -187, -185, -184, -180, -178, -177, -166, -164, -163, -153}
-)
+_KAFKA_CODES = numbers("kafka.protocol", "kafka.local")
 
 
 def kafka_retriable(exc: BaseException) -> Finding | None:
@@ -213,7 +156,7 @@ def confluent(exc: BaseException) -> Finding | None:
         return Finding(Verdict.TERMINAL, "kafka.code", f"code={code}, fatal")
     if _answer(error, "retriable") is True:
         return Finding(Verdict.TRANSIENT, "kafka.code", f"code={code}, retriable")
-    passes = code in _PROTOCOL_CODES or code in _LOCAL_CODES
+    passes = code in _KAFKA_CODES
     return transient_if(passes, "kafka.code", f"code={code}")
 
 

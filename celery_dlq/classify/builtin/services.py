@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from celery_dlq.classify.builtin.codes import words
 from celery_dlq.classify.builtin.http import (
     header_says,
     http_status,
@@ -22,15 +23,7 @@ _LOCKED_OR_500 = frozenset({409, 500})
 
 # -- OpenAI -----------------------------------------------------------------------------------------
 
-# platform.openai.com/docs/guides/error-codes: 429 is also the answer when the account has no credit left;
-# then another attempt fails in the same way.
-_OPENAI_LASTING = frozenset(
-    {
-        "insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
-        "credit_balance_exhausted", "organization_usage_limit_exceeded", "account_deactivated",
-    }
-)  # fmt: skip
-_openai_lasting = word("openai.code", ("code",), ("type",), lasting=_OPENAI_LASTING)
+_openai_lasting = word("openai.code", ("code",), ("type",), lasting=words("openai.lasting"))
 
 # The codes for the limit of an organization, a project or a user end with this.
 _OPENAI_SPENT = "_spend_limit_exceeded"
@@ -44,13 +37,7 @@ def _openai_spent(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TERMINAL, "openai.code", f"code={code}")
 
 
-# These codes may also come in an event stream, after its status of 200.
-_openai_passing = word(
-    "openai.code",
-    ("code",),
-    ("type",),
-    passing={"rate_limit_exceeded", "server_error", "server_is_overloaded", "slow_down"},
-)
+_openai_passing = word("openai.code", ("code",), ("type",), passing=words("openai.passing"))
 
 # openai/_base_client.py, _should_retry(): the header, then 408, 409 (a lock that timed out), 429
 # and 5xx.
@@ -94,9 +81,6 @@ anthropic_answer: Probe = in_turn(
     _anthropic_streamed,
 )
 
-# cohere/core/http_client.py, _should_retry(): 408, 409 and 429 are retried.
-cohere_status: Probe = http_status(("status_code",), passing=frozenset({409}))
-
 # -- Stripe and Braintree ---------------------------------------------------------------------------
 
 # stripe/_http_client.py, _should_retry(): the header, then 409 and 5xx.
@@ -126,13 +110,7 @@ braintree_unexpected: Probe = status_in_text(r"Unexpected HTTP_RESPONSE ([0-9]{3
 
 # -- Slack, Telegram and Twilio ---------------------------------------------------------------------
 
-# api.slack.com/methods: the errors that every method may return. The status is 200 for most.
-_SLACK_ERRORS = frozenset(
-    {
-        "ratelimited", "rate_limited", "service_unavailable", "internal_error", "fatal_error",
-        "request_timeout", "team_added_to_org",
-    }
-)  # fmt: skip
+_SLACK_ERRORS = words("slack.passing")
 
 # aiohttp's own response, if the answer was not JSON.
 _slack_status = http_status(("response", "status_code"), ("response", "status"))
@@ -182,8 +160,6 @@ def telegram_refused(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TERMINAL, "telegram.request", f"status={status}")
 
 
-twilio_status: Probe = http_status(("status",), ("status_code",), ("http_status_code",))
-
 # -- GitHub and Google Maps -------------------------------------------------------------------------
 
 # developers.google.com/maps/documentation/geocoding: UNKNOWN_ERROR "may succeed if you try
@@ -191,6 +167,3 @@ twilio_status: Probe = http_status(("status",), ("status_code",), ("http_status_
 googlemaps_word: Probe = word(
     "googlemaps.status", ("status",), passing={"OVER_QUERY_LIMIT", "UNKNOWN_ERROR"}
 )
-
-# googlemaps/client.py, _RETRIABLE_STATUSES.
-googlemaps_status: Probe = http_status(("status_code",), passing=frozenset({500}))

@@ -7,6 +7,7 @@ import errno
 import re
 import socket
 
+from celery_dlq.classify.builtin.codes import texts, words
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.chain import Link, causes, linked, reachable
 from celery_dlq.classify.evidence import (
@@ -23,42 +24,15 @@ from celery_dlq.classify.guarded import is_known
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.model.states import Verdict
 
-# errno(3). The network, and an operation that was interrupted or would block.
-_NETWORK_ERRNOS = (
-    "ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH ENETDOWN EHOSTDOWN "
-    "ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN"
-)
-# The state of this one worker's machine: another worker, or this one in a minute, may do better.
-_LOCAL_ERRNOS = (
-    "EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY EDEADLK "
-    "ENOLCK"
-)
 TRANSIENT_ERRNOS = frozenset(
-    getattr(errno, name)
-    for name in f"{_NETWORK_ERRNOS} {_LOCAL_ERRNOS}".split()
-    if hasattr(errno, name)
+    getattr(errno, name) for name in words("os.network", "os.local") if hasattr(errno, name)
 )
 
 # getaddrinfo(3): EAI_AGAIN is "temporary failure in name resolution". An unknown name is terminal:
 # it is a typing error more often than a nameserver that forgets.
 _TRANSIENT_EAI = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY})
 
-# The texts of getaddrinfo(3), on Linux and macOS.
-_UNKNOWN_HOST = (
-    "Name or service not known",
-    "No address associated with hostname",
-    "nodename nor servname provided",
-)
-
-# urllib3-future, contrib/resolver: it raises gaierror without a code, also behind plain requests.
-_NO_ANSWER = re.compile(
-    "within timeout|within [0-9.]+s|unexpectedly disconnected|closed the connection before|timed out"
-    "|SERVFAIL|StreamReset|Temporary failure in name resolution"
-)
-_NO_HOST = re.compile(
-    "|".join(_UNKNOWN_HOST) + "|no records found|unable to resolve|DNS returned an error"
-    "|DNSSEC validation|not supported|Tried to resolve"
-)
+_NO_ANSWER, _NO_HOST = texts("resolver.no_answer"), texts("lasting.host", "resolver.no_host")
 
 # netdb.h TRY_AGAIN, for the older gethostbyname(3).
 _HERROR_TRY_AGAIN = 2
@@ -119,8 +93,8 @@ def name_lookup(exc: BaseException) -> Finding | None:
 
 
 def _by_resolver(text: str) -> Finding | None:
-    for words, passes in ((_NO_ANSWER, True), (_NO_HOST, False)):
-        found = words.search(text)
+    for pattern, passes in ((_NO_ANSWER, True), (_NO_HOST, False)):
+        found = pattern.search(text)
         if found is not None:
             return transient_if(passes, "dns.lookup", f"message has {found[0]!r}")
     return None
@@ -159,9 +133,12 @@ def full_queue(exc: BaseException) -> Finding | None:
 
 # -- The lasting cause behind a failed connection ---------------------------------------------------
 
-# The texts of OpenSSL. Libraries that collect the failures of several hosts keep only these.
-_CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
-_PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
+#: The rule of each kind of text.
+_LASTING_TEXTS = {
+    "tls.certificate": texts("lasting.certificate"),
+    "tls.protocol": texts("lasting.protocol"),
+    "dns.lookup": texts("lasting.host"),
+}
 
 
 def unless_lasting(exc: BaseException, rule: str, evidence: str) -> Finding:
@@ -202,14 +179,10 @@ def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | N
 def lasting_text(value: object) -> Finding | None:
     """The certificate, TLS error or unknown host that the only message of a library mentions."""
     text = text_of(value) or ""
-    for words, rule in (
-        (_CERTIFICATE, "tls.certificate"),
-        (_PROTOCOL, "tls.protocol"),
-        (_UNKNOWN_HOST, "dns.lookup"),
-    ):
-        found = next((word for word in words if word in text), None)
+    for rule, pattern in _LASTING_TEXTS.items():
+        found = pattern.search(text)
         if found is not None:
-            return Finding(Verdict.TERMINAL, rule, f"message has {found!r}")
+            return Finding(Verdict.TERMINAL, rule, f"message has {found[0]!r}")
     return None
 
 

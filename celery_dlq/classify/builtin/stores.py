@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from celery_dlq.classify.builtin.http import http_status, in_turn, status_verdict
+from celery_dlq.classify.builtin.codes import numbers, texts, words
+from celery_dlq.classify.builtin.http import in_turn, status_verdict
 from celery_dlq.classify.builtin.stdlib import lasting_cause, lasting_text, refusal, unless_lasting
 from celery_dlq.classify.evidence import call, mapping_item, message, number, read, text_of
 from celery_dlq.classify.table import Finding, Probe, transient_if
@@ -15,15 +16,7 @@ _ITEM_LIMIT = 10_000
 
 # -- Redis and Valkey: redis-py, valkey-py and coredis ----------------------------------------------
 
-# Prefixes that the client may leave as a plain ResponseError (redis src/server.c,
-# createSharedObjects(); src/sentinel.c, src/cluster.c): a script is running, replicas are away, memory
-# is short, the data set is loading, slots move, a failover is under way.
-_REDIS_WILL_PASS = frozenset(
-    {
-        "BUSY", "NOREPLICAS", "OOM", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY",
-        "MOVED", "ASK", "UNBLOCKED", "INPROG", "NOGOODSLAVE", "NOGOODREPLICA", "NOQUORUM",
-    }
-)  # fmt: skip
+_REDIS_WILL_PASS = words("redis.prefixes")
 
 # redis/client.py, Pipeline.annotate_exception().
 _IN_PIPELINE = re.compile(r"Command # [0-9]+ \(.*\) of pipeline caused error: ", re.DOTALL)
@@ -31,12 +24,6 @@ _IN_PIPELINE = re.compile(r"Command # [0-9]+ \(.*\) of pipeline caused error: ",
 # redis/cluster.py: no node of the cluster could be reached, or its redirections do not settle.
 _CLUSTER_UNREACHABLE = ("Redis Cluster cannot be connected", "Valkey Cluster cannot be connected")
 _CLUSTER_UNSETTLED = ("TTL exhausted", "Too many Cluster redirections", "ERROR sending 'cluster")
-
-_REDIS_REFUSALS = frozenset(
-    f"{module}.{name}"
-    for module in ("redis.exceptions", "valkey.exceptions")
-    for name in ("AuthenticationError", "AuthorizationError", "NoPermissionError")
-)
 
 
 def redis_reply(exc: BaseException) -> Finding:
@@ -57,27 +44,14 @@ def redis_cluster(exc: BaseException) -> Finding:
     text = message(exc)
     evidence = f"message {text[:40]!r}"
     if text.startswith(_CLUSTER_UNREACHABLE) and "Cluster mode is not enabled" not in text:
-        refused = refusal(exc, "redis.auth", _REDIS_REFUSALS)
+        refused = refusal(exc, "redis.auth", words("redis.refusals"))
         return refused or unless_lasting(exc, "redis.cluster", evidence)
     return transient_if(text.startswith(_CLUSTER_UNSETTLED), "redis.cluster", evidence)
 
 
 # -- MongoDB: PyMongo, and Motor, which raises the same ---------------------------------------------
 
-# pymongo/helpers_shared.py: not primary, recovering, shutting down; the retryable-writes
-# specification. Then src/mongo/base/error_codes.yml: a lock or write conflict, time limits, a lost
-# cursor, a stale view of the shards, a refused rate; 16500 is the limit of Azure Cosmos DB.
-MONGO_CODES = frozenset(
-    {
-        6, 7, 89, 91, 134, 189, 262, 9001, 10058, 10107, 11600, 11602, 13435, 13436,
-        24, 43, 46, 50, 64, 112, 133, 150, 202, 234, 251, 462, 13388, 16500,
-    }
-)  # fmt: skip
-
-#: The server's own advice: specifications "Transactions" and "Retryable Writes".
-_MONGO_LABELS = frozenset(
-    {"RetryableWriteError", "TransientTransactionError", "RetryableError", "SystemOverloadedError"}
-)
+MONGO_CODES, _MONGO_LABELS = numbers("mongo.codes"), words("mongo.labels")
 
 
 def _mongo_label(exc: BaseException) -> Finding | None:
@@ -132,8 +106,6 @@ def mongo_configuration(exc: BaseException) -> Finding:
 
 
 # -- Elasticsearch and OpenSearch -------------------------------------------------------------------
-
-meta_status: Probe = http_status(("meta", "status"), ("status_code",))
 
 
 def search_unreachable(exc: BaseException) -> Finding | None:
@@ -211,14 +183,7 @@ neo4j_error: Probe = in_turn(neo4j_retryable, _neo4j_code)
 
 # -- ClickHouse -------------------------------------------------------------------------------------
 
-# ClickHouse src/Common/ErrorCodes.cpp: end of stream, timeout, limits of queries, connections and
-# parts, network, Keeper, replicas, memory, S3.
-CLICKHOUSE_CODES = frozenset(
-    {
-        3, 32, 159, 201, 202, 203, 209, 210, 225, 236, 241, 242, 252, 279, 285, 286, 319, 364, 369, 425,
-        439, 473, 499, 574, 999,
-    }
-)  # fmt: skip
+CLICKHOUSE_CODES = numbers("clickhouse.codes")
 _CODE_IN_TEXT = re.compile(r"Code: ([0-9]{1,4})\.")
 _STATUS_IN_TEXT = re.compile(r"(?:response code|HTTP status|status code) ([0-9]{3})\b")
 _NETWORK_ERROR, _TIMED_OUT = 210, 209
@@ -241,30 +206,18 @@ def clickhouse(exc: BaseException) -> Finding | None:
 
 # -- Memcached --------------------------------------------------------------------------------------
 
-# pymemcache/exceptions.py, client/hash.py; memcached's memory shortage and its limit of one item.
-_MEMCACHED_WILL_PASS = re.compile(
-    r"All servers (?:seem|appear) to be down|out of memory|temporary failure|\bbusy\b"
-)
-# libmemcached/strerror.cc. pylibmc has classes for few of these errors.
-_LIBMEMCACHED_WILL_PASS = re.compile(
-    r"SERVER HAS FAILED|SERVER IS MARKED DEAD|TIMEOUT OCCURRED|CONNECTION FAILURE|READ FAILURE"
-    r"|WRITE FAILURE|SERVER HAS TEMPORARILY|SYSTEM ERROR"
-)
 
-
-def _by_words(words: re.Pattern[str]) -> Probe:
-    """A probe for words in the message; other errors are refusals of a server or the client."""
+def by_texts(_rule: str, name: str) -> Probe:
+    """A probe for a row: one of these texts is in the message; other errors are refusals."""
+    pattern = texts(name)
 
     def probe(exc: BaseException) -> Finding:
-        found = words.search(message(exc))
+        found = pattern.search(message(exc))
         evidence = f"message has {found[0]!r}" if found is not None else "refused"
         return transient_if(found is not None, "memcached.error", evidence)
 
     return probe
 
-
-memcached: Probe = _by_words(_MEMCACHED_WILL_PASS)
-libmemcached: Probe = _by_words(_LIBMEMCACHED_WILL_PASS)
 
 # -- DuckDB -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ classes, separated by commas. A name with a capital is a title: the classes belo
 - ``wrapper (words)``: the exception that it wraps decides; the words name that exception for people;
 - ``group``: the members decide;
 - ``by module.probe (words)``: the function of a module in this room decides by what the words name;
+- ``by module.function(values) (words)``: a probe that the function makes from these values;
 - ``by module.probe else`` and one of the first three: the same, and what holds if the probe finds nothing.
 
 ``package.*`` in the place of a class: all exceptions of the package, unless a row names one of their classes.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import re
 from configparser import RawConfigParser
 from pathlib import Path
+from typing import Any
 
 from celery_dlq.classify.builtin import (
     cloud,
@@ -34,7 +36,6 @@ from celery_dlq.classify.builtin import (
     services,
     stdlib,
     stores,
-    web,
 )
 from celery_dlq.classify.table import Probe, Row
 from celery_dlq.model.states import Verdict
@@ -49,12 +50,12 @@ _FOLDER = Path(__file__).parent / "table"
 
 _PROBES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (cloud, databases, http, postgres, protocols, services, stdlib, stores, web)
+    for module in (cloud, databases, http, postgres, protocols, services, stdlib, stores)
 }
 
 _ROW = re.compile(
     r"(?P<rule>[a-z0-9_.]+)"
-    r"(?: by (?P<probe>[a-z0-9_]+\.[a-z0-9_]+))?(?: else)?"
+    r"(?: by (?P<probe>[a-z0-9_]+\.[a-z0-9_]+)(?:\((?P<values>[^)]+)\))?)?(?: else)?"
     r"(?: (?P<kind>transient|terminal|network|wrapper|group))?"
     r"(?: \((?P<words>.+)\))?"
 )
@@ -94,11 +95,13 @@ def _row(title: str, head: str, classes: str) -> Row:
     if match is None or problem:
         raise ValueError(f"[{title}] {head!r} {problem}.")
     kind = match["kind"]
+    # The beginnings of the classes' names.
+    modules = [""] if title[0].isupper() else [f"{name}." for name in title.split(", ")]
     return Row(
         match["rule"],
-        tuple(f"{module}{name}" for module in _modules(title) for name in classes.split()),
+        tuple(f"{module}{name}" for module in modules for name in classes.split()),
         verdict=Verdict(kind) if kind in ("transient", "terminal") else None,
-        probe=_probe(match["probe"]) if match["probe"] else None,
+        probe=_probe(match) if match["probe"] else None,
         network=kind == "network",
         group=kind == "group",
         depends_on=match["words"] or _DEPENDS_ON.get(kind, ""),
@@ -119,14 +122,11 @@ def _problem(match: re.Match[str] | None, classes: str) -> str:
     return ""
 
 
-def _modules(title: str) -> list[str]:
-    """The beginnings of the classes' names."""
-    return [""] if title[0].isupper() else [f"{name}." for name in title.split(", ")]
-
-
-def _probe(path: str) -> Probe:
+def _probe(match: re.Match[str]) -> Probe:
+    path, values = match["probe"], match["values"]
     module, _, name = path.partition(".")
-    probe: Probe | None = getattr(_PROBES.get(module), name, None)
-    if probe is None:
+    found: Any = getattr(_PROBES.get(module), name, None)
+    if found is None:
         raise ValueError(f"there is no probe {path}; correct the name.")
+    probe: Probe = found if values is None else found(match["rule"], *values.split())
     return probe

@@ -17,7 +17,9 @@ from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.spool import Drained, Record, find_record, look
+from celery_dlq.spool.directory import Drained
+from celery_dlq.spool.look import look
+from celery_dlq.spool.segment import Record, find_record
 from celery_dlq.upkeep.recovery import Recovered
 from celery_dlq.view import records
 from celery_dlq.view.text import byte_size, counted, some

@@ -25,7 +25,7 @@ from celery_dlq.view.times import duration
 from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks, own_senders
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.automation.handler import Handler
+    from celery_dlq.upkeep.automation.definition import Handler
 
 
 #: The reasons of letters whose tasks need not be the app's.

@@ -27,7 +27,7 @@ from celery_dlq.cli.doctor import (
 )
 from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
-from celery_dlq.recorder import LeftState
+from celery_dlq.recorder.files import FilesState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 from celery_dlq.worker.broker_limits import (
@@ -68,8 +68,8 @@ _TRANSIENT = {
 }
 
 _LEFT_STEPS = {
-    LeftState.NEWER: "a newer release wrote it; run: pip install --upgrade celery-dlq",
-    LeftState.DAMAGED: "something in it cannot be read; keep a copy elsewhere, and remove it",
+    FilesState.NEWER: "a newer release wrote it; run: pip install --upgrade celery-dlq",
+    FilesState.DAMAGED: "something in it cannot be read; keep a copy elsewhere, and remove it",
 }
 
 
@@ -343,7 +343,7 @@ def check_recorder(session: Session) -> Findings:
 
 def _left(session: Session) -> Findings:
     found = list(session.queue.recorder.look())
-    gone = sum(one.messages for one in found if one.state is LeftState.GONE)
+    gone = sum(one.messages for one in found if one.state is FilesState.GONE)
     if gone:
         yield warning(
             f"{counted(gone, 'message')} of killed workers wait for recovery; a worker started here recovers "

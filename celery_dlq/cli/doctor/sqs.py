@@ -9,7 +9,7 @@ from typing import Any
 from celery_dlq.cli.doctor import Findings, failure, ok, said, warning
 from celery_dlq.cli.session import Session
 from celery_dlq.recorder.owner import BEAT_S
-from celery_dlq.redrive.broker.sqs import attributes_of
+from celery_dlq.redrive.broker.queues import attributes_of
 from celery_dlq.view.times import duration
 
 

@@ -26,7 +26,8 @@ from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import ArchiveDamaged, StoreError
 from celery_dlq.settings import STORE_URL_VARIABLE
-from celery_dlq.spool import FileState, Spool, exposed_files, is_exposed, is_shared, look
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.look import FileState, exposed_files, is_exposed, is_shared, look
 from celery_dlq.store.base import Expiry, Filter
 from celery_dlq.upkeep.expiring import STEP
 from celery_dlq.view.text import byte_size, counted

@@ -26,11 +26,10 @@ from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.recorder.layout import read
-from celery_dlq.recorder.left import LeftState, look
-from celery_dlq.recorder.segment import SUFFIX, accepted_from
+from celery_dlq.recorder.files import FilesState, look
+from celery_dlq.recorder.segment import SUFFIX, message_from, read
 from celery_dlq.redrive.broker.queues import InRedis, open_presence
-from celery_dlq.spool import decode
+from celery_dlq.spool.segment import decode
 from celery_dlq.view import times
 
 
@@ -249,9 +248,9 @@ def _is_of(line: bytes, task_id: str) -> bool:
 def _recorder(session: Session, task_id: str) -> Answer:
     parent = session.queue.recorder_dir
     for left in look(parent):
-        if left.state in (LeftState.IN_USE, LeftState.GONE) and task_id in _recorded(left.path):
+        if left.state in (FilesState.IN_USE, FilesState.GONE) and task_id in _recorded(left.path):
             worker = left.owner.worker if left.owner else "a worker"
-            if left.state is LeftState.IN_USE:
+            if left.state is FilesState.IN_USE:
                 return Answer("recorder", Place.RUNNING, f"{worker}, which lives, is running it")
             return Answer("recorder", Place.RECORDED, f"{worker}, which was killed, had it")
     return Answer("recorder", None, f"not in {parent} of this machine")
@@ -261,7 +260,7 @@ def _recorded(directory: Path) -> Iterator[str]:
     """The ids of the messages in the files of ``directory`` that have not ended."""
     for path in directory.glob(f"*{SUFFIX}"):
         for entry in read(path.read_bytes()).entries:
-            message = accepted_from(
+            message = message_from(
                 entry.facts, entry.body, worker="", process="", marks=entry.marks
             )
             yield str(message.headers.get("id") or message.fields.get("id"))

@@ -82,11 +82,11 @@ def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
 
     :param in_the_way: why a worker would not do it now.
     """
-    chosen = dict.fromkeys((one.task_id for one in look.choice.letters), "")
+    chosen = dict.fromkeys((one.task_id for one in look.letters), "")
     tables = (
         Table(_WAITING, view.waiting(look)),
         _named_letters("WOULD BE SENT", chosen),
-        _named_letters("WOULD BE HELD", look.choice.held),
+        _named_letters("WOULD BE HELD", look.held),
     )
     return [
         view.look_summary(look),

@@ -34,7 +34,6 @@ from celery_dlq.view.operations import given_orders
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
-    from celery_dlq.upkeep.automation.chooser import Choice
     from celery_dlq.upkeep.automation.redriver import Look
 
 #: The latest letters of one.
@@ -154,12 +153,12 @@ class TrialView:
     @property
     def letters(self) -> list[str]:
         """The letters that it would send."""
-        return [one.task_id for one in self.look.choice.letters]
+        return [one.task_id for one in self.look.letters]
 
     @property
     def held(self) -> list[tuple[str, str]]:
         """The letters that it would hold, each with the reason."""
-        return list(self.look.choice.held.items())
+        return list(self.look.held.items())
 
 
 class AutosPage(Page):
@@ -197,7 +196,7 @@ class TrialPage(Page):
         """Show what an automatic redrive would do now; it may be ten seconds old."""
         self.asked()
         view = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
-        rows = await self.site.ask(lambda store: _rows(store, view.look.choice))
+        rows = await self.site.ask(lambda store: _rows(store, view.look))
         self.page("auto_trial", replace(view, rows=rows))
 
 
@@ -321,9 +320,9 @@ def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     return {"automations": [*map(auto_record, seen_autos(store, autos, times.utc_now()))]}
 
 
-def _rows(store: Store, choice: Choice) -> Mapping[str, Row]:
-    """The first letters of a choice, by their ids."""
-    chosen = (one.task_id for one in choice.letters)
-    ids = (*islice(chosen, _LETTERS), *islice(choice.held, _LETTERS))
+def _rows(store: Store, look: Look) -> Mapping[str, Row]:
+    """The first letters of a look, by their ids."""
+    chosen = (one.task_id for one in look.letters)
+    ids = (*islice(chosen, _LETTERS), *islice(look.held, _LETTERS))
     found = store.letters.find(Filter(ids=ids), limit=len(ids)).letters if ids else ()
     return {row.letter.task_id: row for row in rows_of(found)}

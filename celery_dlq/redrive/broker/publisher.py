@@ -29,7 +29,7 @@ from celery_dlq.redrive.broker.message import (
     prepared,
     reason,
 )
-from celery_dlq.redrive.broker.sqs import SQSPublisher, broker_errors, is_on_sqs
+from celery_dlq.redrive.broker.queues import broker_errors, is_on_sqs, no_such_queue
 
 
 @contextlib.contextmanager
@@ -101,6 +101,54 @@ class BatchingPublisher(AtOnce):
 
     def _batch(self, size: int) -> contextlib.AbstractContextManager[object]:
         return self._producer.batch(max(1, size)) if self._is_batched else contextlib.nullcontext()
+
+
+#: Answers about one message or its queue; SQS may take the next message.
+_ABOUT_MESSAGE = frozenset({
+    "InvalidParameterValue", "InvalidMessageContents", "InvalidAddress", "QueueDoesNotExist",
+    "AWS.SimpleQueueService.NonExistentQueue",
+})  # fmt: skip
+
+
+class SQSPublisher(AtOnce):
+    """Sends one message after the other. SQS' answer is the confirmation."""
+
+    def __init__(self, channel: Any) -> None:
+        self._producer = Producer(channel, auto_declare=False)
+
+    def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        """Publish the original messages; never raises."""
+        sent = Sent()
+        for place, letter in enumerate(letters):
+            try:
+                self._producer.publish(**arguments_of(letter))
+            except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+                if _is_about_message(error):
+                    sent.refused[letter.task_id] = reason(error)
+                    continue
+                sent.error, sent.unsent = reason(error), [one.task_id for one in letters[place:]]
+                if not _is_refusal(error):
+                    sent.uncertain.append(sent.unsent.pop(0))
+                break
+            sent.confirmed.append(letter.task_id)
+        return sent
+
+
+def _is_about_message(error: Exception) -> bool:
+    if isinstance(error, (*UNENCODABLE, *no_such_queue())):
+        return True
+    return _answer(error).get("Error", {}).get("Code") in _ABOUT_MESSAGE
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether SQS has answered that it does not take the message. If an earlier try of boto3's has reached
+    the queue all the same, a worker runs one copy, as after a redrive that was killed."""
+    status = int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return 400 <= status < 500
+
+
+def _answer(error: Exception) -> dict[str, Any]:
+    return getattr(error, "response", None) or {}
 
 
 #: Sends letters back to their queues. ``confirms_later`` says whether the broker's confirmation is awaited

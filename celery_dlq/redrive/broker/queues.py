@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.utils.log import get_logger
+from kombu.exceptions import KombuError
 from kombu.transport.virtual import Channel as VirtualChannel
 
 from celery_dlq.base.addresses import reach
@@ -20,7 +21,6 @@ from celery_dlq.base.codec import read_json
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.broker.sqs import broker_errors, depth_of, is_on_sqs
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -32,6 +32,72 @@ LOOK_BYTES = 16 << 20
 
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
+
+
+#: The counts of a queue in SQS. kombu creates a queue when it is asked about one that does not exist, and its
+#: errors of connections and channels do not include SQS' own answers.
+_COUNTS = (
+    "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)  # fmt: skip
+
+
+def is_on_sqs(channel: Any) -> bool:
+    """Whether ``channel`` is one of kombu's SQS transport."""
+    return hasattr(channel, "sqs")
+
+
+def broker_errors(connection: Any) -> tuple[type[Exception], ...]:
+    """The errors by which the broker of ``connection`` refuses something, or does not answer."""
+    known = (*connection.connection_errors, *connection.channel_errors)
+    if connection.transport.driver_type != "sqs":
+        return known
+    # Installed only in this case.
+    from botocore.exceptions import ClientError
+
+    return (*known, ClientError, *no_such_queue())
+
+
+def no_such_queue() -> tuple[type[Exception], ...]:
+    """kombu's errors about a queue that SQS does not have."""
+    # Before kombu 5.7, they are not derived from KombuError.
+    from kombu.transport.SQS import DoesNotExistQueueException, UndefinedQueueException
+
+    return (KombuError, DoesNotExistQueueException, UndefinedQueueException)
+
+
+def attributes_of(channel: Any, queue: str, *names: str) -> dict[str, str] | None:
+    """The attributes of ``queue`` that it has; None if there is no such queue.
+
+    :raises Exception: one of :func:`broker_errors`.
+    """
+    try:
+        url = channel._resolve_queue_url(queue)
+    except no_such_queue():
+        return None
+    client = channel.sqs(queue=channel.canonical_queue_name(queue))
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))
+    return dict(found.get("Attributes", {}))
+
+
+class Depth(NamedTuple):
+    """About how many messages a queue has."""
+
+    waiting: int
+    #: Those that workers hold, and those that are not due yet.
+    held: int
+
+
+def depth_of(channel: Any, queue: str) -> Depth | None:
+    """The messages in ``queue``; None if there is no such queue.
+
+    :raises Exception: one of :func:`broker_errors`.
+    """
+    found = attributes_of(channel, queue, *_COUNTS)
+    if found is None:
+        return None
+    waiting, *held = (int(found[name]) for name in _COUNTS)
+    return Depth(waiting, sum(held))
 
 
 class Targets:
@@ -152,13 +218,20 @@ def messages_in(
     """
     if not queue or not _counts(channel):
         return None
+    depth = _depth_in(channel, queue, channel_errors)
+    return depth.waiting if depth else 0
+
+
+def _depth_in(
+    channel: Any, queue: str, channel_errors: tuple[type[Exception], ...]
+) -> Depth | None:
+    """The messages in ``queue``; None if there is no such queue. Only SQS counts those that workers hold."""
     if is_on_sqs(channel):
-        depth = depth_of(channel, queue)
-        return depth.waiting if depth else 0
+        return depth_of(channel, queue)
     try:
-        return int(channel.queue_declare(queue, passive=True).message_count)
+        return Depth(int(channel.queue_declare(queue, passive=True).message_count), 0)
     except channel_errors:
-        return 0
+        return None
 
 
 def _counts(channel: Any) -> bool:
@@ -214,7 +287,10 @@ class Presence:
         with _asking(self._connection, f"which messages {queue} holds") as channel:
             if self._connection.transport.driver_type == "redis":
                 return _look_in_redis(channel, queue)
-            return self._look_at_count(channel, queue)
+            depth = _depth_in(channel, queue, self._connection.channel_errors)
+            if depth is None:  # another broker than SQS may be unable to say
+                return Look() if is_on_sqs(channel) else None
+            return None if any(depth) else Look()
 
     def find(self, queue: str, task_id: str) -> InRedis | None:
         """Where the message of ``task_id`` is in ``queue``. None if that is unknown: the broker cannot be
@@ -233,16 +309,6 @@ class Presence:
             return InRedis.QUEUED
         is_taken = any(_is_of(item, task_id, with_worker=True) for item in taken)
         return InRedis.TAKEN if is_taken else InRedis.ABSENT
-
-    def _look_at_count(self, channel: Any, queue: str) -> Look | None:
-        if is_on_sqs(channel):
-            depth = depth_of(channel, queue)
-            return None if depth and any(depth) else Look()
-        try:
-            count = channel.queue_declare(queue, passive=True).message_count
-        except self._connection.channel_errors:
-            return None
-        return None if count else Look()
 
 
 @contextlib.contextmanager

@@ -39,21 +39,10 @@ class Tracing:
     """Publishes the messages of one operation, each in its trace."""
 
     app: Any
+    settings: Settings
     operation: str
-    #: Whether a message stays in the trace of the run that failed; otherwise it begins a trace that has a
-    #: link to that run.
-    continues: bool
+    #: The time of sending.
     now: Callable[[], datetime]
-
-    @classmethod
-    def of(
-        cls, app: Any, settings: Settings, operation: str, now: Callable[[], datetime]
-    ) -> Tracing:
-        """The tracing of ``operation``, as the ``settings`` of ``app`` ask for it.
-
-        :param now: the time of sending.
-        """
-        return cls(app, operation, settings.redrive_trace == "continue", now)
 
     def publish(self, publisher: Publisher, letters: Sequence[DeadLetter]) -> Callable[[], Sent]:
         """Publish the messages of ``letters``; the returned callable has the result."""
@@ -98,14 +87,16 @@ class Tracing:
         from opentelemetry.context import Context
 
         stored = _stored(letter)
+        # It stays in the trace of the run that failed; otherwise it begins a trace with a link to that run.
+        continues = self.settings.redrive_trace == "continue"
         before = trace.get_current_span(stored).get_span_context()
         attributes = self._attributes(letter)
         return self._tracer.start_span(
             f"{_NAME} {attributes['messaging.destination.name']}",
-            stored if self.continues else Context(),
+            stored if continues else Context(),
             trace.SpanKind.PRODUCER,
             attributes,
-            [trace.Link(before)] if before.is_valid and not self.continues else None,
+            [trace.Link(before)] if before.is_valid and not continues else None,
         )
 
     def _attributes(self, letter: DeadLetter) -> dict[str, str | int]:

@@ -24,6 +24,8 @@ from celery_dlq.redrive.letter.validation import Validator
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
+_NO_PLACE = "the queue it came from is unknown; give one with --to-queue, or discard it"
+
 #: Arguments and parameters of a difference that are named, and characters of a name.
 _NAMED, _NAME = 5, 60
 
@@ -82,7 +84,7 @@ class Checks:
         if route in self._passed:
             return why_excluded(letter, self._checking, now)
         why = (
-            _why_no_place(letter)
+            (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
             or why_excluded(letter, self._checking, now)
@@ -142,13 +144,6 @@ class Checks:
                 f"The result backend does not answer ({type(error).__name__}: {error}); without it "
                 "members of chords cannot be sent. Check result_backend."
             ) from error
-
-
-def _why_no_place(letter: DeadLetter) -> str | None:
-    """Why ``letter`` cannot be sent back: its queue is unknown. None if it can."""
-    if not letter.envelope.queue and not letter.envelope.exchange:
-        return "the queue it came from is unknown; give one with --to-queue, or discard it"
-    return None
 
 
 def why_no_task(app: Any, task: str) -> str | None:

@@ -26,6 +26,13 @@ _SIGNATURES = 10_000
 _KEYS = (".j", ".d", ".s", ".t", ".c")
 
 
+_AGAIN = "start the chord again, and discard this letter"
+_FORGOTTEN = (
+    "the result backend has forgotten its chord (result_expires), so its body would never run; "
+    + _AGAIN
+)
+
+
 @dataclass(frozen=True)
 class ChordMember:
     """A task in the header of a chord."""
@@ -45,8 +52,7 @@ def why_not_whole(
     chords = _chords_of(app)
     if chords is None:
         return (
-            "it is in a chord, whose members the app's result backend cannot count again; "
-            "start the chord again, and discard this letter"
+            "it is in a chord, whose members the app's result backend cannot count again; " + _AGAIN
         )
     reasons = (chords.why_not_whole(member, failed_at, now) for member in members)
     return next((reason for reason in reasons if reason), None)
@@ -68,15 +74,12 @@ def _chords_of(app: Any) -> CountedChords | PolledChords | None:
     backend = app.backend
     if any(base.__module__ == "celery.backends.redis" for base in type(backend).__mro__):
         return CountedChords(backend)
-    return PolledChords(app) if _is_polled(backend) else None
-
-
-def _is_polled(backend: Any) -> bool:
-    """Whether Celery polls the members' results. Memcached and similar backends count, but only upwards;
-    django-celery-results has its own counters; others do not support chords."""
+    # Memcached and similar backends count, but only upwards; django-celery-results has its own counters;
+    # others do not support chords.
     knows_none = type(backend).__module__ in ("celery.backends.rpc", "celery.backends.base")
     counts = getattr(backend, "implements_incr", False)
-    return not knows_none and not counts and type(backend).apply_chord is Backend.apply_chord
+    is_polled = not knows_none and not counts and type(backend).apply_chord is Backend.apply_chord
+    return PolledChords(app) if is_polled else None
 
 
 def members_of(letter: DeadLetter, payload: Payload) -> Iterator[ChordMember]:
@@ -150,10 +153,7 @@ class CountedChords:
         if claimed == b"done" or has_size:
             return None
         if not has_results:
-            return (
-                "the result backend has forgotten its chord (result_expires), so its body would never run; "
-                "start the chord again, and discard this letter"
-            )
+            return _FORGOTTEN
         return _why_revoked(self._backend, member)
 
     def reopen(self, group_id: str, members: Sequence[ChordMember]) -> None:
@@ -172,7 +172,8 @@ class CountedChords:
         with self._client.pipeline() as pipe:
             for found in (item for item in arrived if self._backend.decode(item)[1] in ids):
                 pipe.zrem(results, found) if ordered else pipe.lrem(results, 1, found)
-            pipe.srem(reported, *map(_reported_as, members))
+            places = [(one.task_id, "+inf" if one.index is None else one.index) for one in members]
+            pipe.srem(reported, *(f"{task_id}:{index}" for task_id, index in places))
             pipe.delete(claim)
             pipe.execute()
 
@@ -196,15 +197,9 @@ class PolledChords:
         if self._header(member.group_id) is not None:
             return _why_revoked(self._backend, member)
         if self._has_failed(_id_of(member.body)):
-            return (
-                "its chord has failed, and no worker has kept which members it had; "
-                "start the chord again, and discard this letter"
-            )
+            return "its chord has failed, and no worker has kept which members it had; " + _AGAIN
         if self._is_over(failed_at, now) and not self._has_failed(member.task_id):
-            return (
-                "the result backend has forgotten its chord (result_expires), so its body would never run; "
-                "start the chord again, and discard this letter"
-            )
+            return _FORGOTTEN
         return None
 
     def _is_over(self, failed_at: datetime, now: datetime) -> bool:
@@ -242,18 +237,13 @@ class PolledChords:
             self._backend.forget(task_id)
 
 
-def _reported_as(member: ChordMember) -> str:
-    return f"{member.task_id}:{'+inf' if member.index is None else member.index}"
-
-
 def _why_revoked(backend: Any, member: ChordMember) -> str | None:
     """Why the body of a failed chord can no longer run; None if it can."""
     # Since 5.6 Celery revokes the tasks of such a body, and workers remember it.
     revokes = hasattr(backend, "_handle_group_chord_error")
     if revokes and member.body.get("subtask_type") == "group":
         return (
-            "its chord has failed, and Celery has revoked the tasks of its body, a group; "
-            "start the chord again, and discard this letter"
+            "its chord has failed, and Celery has revoked the tasks of its body, a group; " + _AGAIN
         )
     return None
 

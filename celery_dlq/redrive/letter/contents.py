@@ -69,24 +69,15 @@ def with_contents(opened: OpenLetter, contents: Contents) -> OpenLetter:
     before: Contents = {
         "args": payload.args, "kwargs": payload.kwargs, "headers": letter.envelope.headers,
     }  # fmt: skip
-    why = why_fixed(before["headers"], after["headers"])
-    if why:
-        raise RepairError(why)
+    for name in dict.fromkeys([*before["headers"], *after["headers"]]):
+        given = [part["headers"].get(name, _ABSENT) for part in (before, after)]
+        if not is_same(*given) and (why := why_not_set(name)):
+            raise RepairError(why)
     envelope = replace(letter.envelope, headers=_with_new_copies(before, after))
     if all(is_same(before[name], after[name]) for name in ("args", "kwargs")):
         return opened.with_(envelope=envelope)
     changed = payload._replace(args=after["args"], kwargs=after["kwargs"])
     return opened.with_(envelope=write_payload(changed, envelope))
-
-
-def why_fixed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """Why the headers ``after`` are refused: a fixed one was changed. None if no fixed header was changed."""
-    for name in dict.fromkeys([*before, *after]):
-        if name in before and name in after and is_same(before[name], after[name]):
-            continue
-        if why := why_not_set(name):
-            return why
-    return None
 
 
 def why_not_set(header: object) -> str | None:

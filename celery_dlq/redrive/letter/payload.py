@@ -50,12 +50,6 @@ def accepted_by(app: Any) -> frozenset[str]:
     return frozenset(serialization.prepare_accept_content(app.conf.accept_content or ["json"]))
 
 
-def _is_kombus_json() -> bool:
-    """Whether kombu's own serializer reads JSON. A project may have registered another one for that content
-    type, whose messages have another form."""
-    return bool(serialization.registry.type_to_name.get(_JSON) == "json")
-
-
 def task_of(letter: DeadLetter) -> str:
     """The task that the message of ``letter`` would run. The task that failed last may be another one, if a
     redrive replaced it."""
@@ -120,8 +114,10 @@ class OpenLetter:
 
         :raises PayloadError: it cannot be read.
         """
+        # A project may have registered another serializer for JSON, whose messages have another form.
+        is_kombus = serialization.registry.type_to_name.get(_JSON) == "json"
         # The body of a chord may be sent again, so it is decoded in full.
-        if "payload" in vars(self) or self.letter.canvas in _IN_CHORDS or not _is_kombus_json():
+        if "payload" in vars(self) or self.letter.canvas in _IN_CHORDS or not is_kombus:
             return self.payload
         return read_payload(self.letter.envelope, self._accepted, in_outline=True)
 

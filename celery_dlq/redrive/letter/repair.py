@@ -1,11 +1,17 @@
-"""Changes messages before they are sent: upgrades, assignments, repairs of the user, and other routes. The
-letters keep their originals."""
+"""From a letter to a message that may be sent. It is changed: by upgrades, assignments, repairs of the user,
+and another route. Then it is checked. Its body is decoded once, and the letter keeps its original.
+
+A plan prepares the first letters, and the run prepares each of them again, because time passes between: a
+person confirms, or a worker takes the operation over. By then the app may have other tasks or repairs, the
+broker other queues, and the result backend may have forgotten a chord.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -13,9 +19,11 @@ from celery_dlq.base.redact import Redactor, clip
 from celery_dlq.errors import FunctionHangs, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
-from celery_dlq.model.operation import Repair
+from celery_dlq.model.operation import Orders, Repair
 from celery_dlq.redrive.broker.message import reason
-from celery_dlq.redrive.letter.checks import Call
+from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.letter.checks import Call, Checks, open_checks
+from celery_dlq.redrive.letter.chords import ChordMember
 from celery_dlq.redrive.letter.contents import (
     LINE,
     contents_of,
@@ -50,18 +58,22 @@ def described(repair: Repair, redactor: Redactor) -> dict[str, Any]:
     return given
 
 
-class Repaired(NamedTuple):
-    """A letter as it is to be sent."""
+class Prepared(NamedTuple):
+    """A letter as it would be sent: repaired, and then checked."""
 
     opened: OpenLetter
-    #: Lines of a diff; empty if nothing was changed.
+    #: The changes in its message, as lines of a diff; empty for none.
     change: str = ""
-    #: Why it must not be sent; None if it may be.
+    #: Why it must not be sent; None if it may.
     why_not: str | None = None
+    #: Why it may fail although it may be sent; empty for no reason.
+    doubt: str = ""
+    #: The members of chords to reopen before it is sent.
+    members: Sequence[ChordMember] = ()
 
     @property
     def letter(self) -> DeadLetter:
-        """The changed letter; the original one if it must not be sent."""
+        """The changed letter; the original one if it cannot be repaired."""
         return self.opened.letter
 
 
@@ -84,7 +96,7 @@ class Repairs:
         self._function = functions.repair_named(repair.function) if repair.function else None
         self._calls, self._upgrades = Calls(app), functions.upgrades
 
-    def repaired(self, letter: DeadLetter, now: datetime) -> Repaired:
+    def repaired(self, letter: DeadLetter, now: datetime) -> Prepared:
         """``letter`` with its message changed. An error concerns this letter only.
 
         :raises FunctionHangs: functions of the user have hung too often.
@@ -94,14 +106,14 @@ class Repairs:
             after = self._rewritten(before)
             if not self._is_empty:
                 after = self._rerouted(after, now)
-            return Repaired(after, "" if after is before else self._change(before, after))
+            return Prepared(after, "" if after is before else self._change(before, after))
         except RepairError as error:
-            return Repaired(before, why_not=str(error))
+            return Prepared(before, why_not=str(error))
         except FunctionHangs:
             raise
         except Exception as error:  # noqa: BLE001 - a function may return anything
             why_not = f"its changed message cannot be written ({reason(error)}); correct the change"
-            return Repaired(before, why_not=why_not)
+            return Prepared(before, why_not=why_not)
 
     def _rewritten(self, opened: OpenLetter) -> OpenLetter:
         """The letter with its new arguments and headers."""
@@ -159,9 +171,40 @@ class Repairs:
         return describe(_shown(before, is_rewritten), _shown(after, is_rewritten), self._redactor)
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """The repairs and checks of one redrive."""
+
+    repairs: Repairs
+    checks: Checks
+
+    def prepare(self, letter: DeadLetter, now: datetime) -> Prepared:
+        """``letter`` as it would be sent. An error in it is its ``why_not``.
+
+        :raises RedriveError: the result backend does not answer, or functions of the user have hung too
+            often.
+        """
+        made = self.repairs.repaired(letter, now)
+        if made.why_not is not None:
+            return made
+        why_not, doubt, members = self.checks.check(made.opened, now)
+        return made._replace(why_not=why_not, doubt=doubt, members=members)
+
+
+@contextmanager
+def open_preparation(context: RedriveContext, orders: Orders) -> Iterator[Preparation]:
+    """The preparation of one redrive.
+
+    :raises RepairError: the changes that were ordered cannot be made here.
+    """
+    repairs = Repairs(context.app, orders.repair, context.redactor)
+    with open_checks(context.app, orders) as checks:
+        yield Preparation(repairs, checks)
+
+
 def upgraded(app: Any, letter: DeadLetter) -> DeadLetter:
-    """``letter`` with the message that it would have in the release that runs, for one who edits it. If an
-    upgrade fails, it is the letter itself: an edit may be the only way to repair it."""
+    """``letter`` with the message of the release that runs, for an editor. If an upgrade fails, the letter
+    stays as it is: an edit may be the only way to repair the message."""
     return Repairs(app, Repair(), Redactor()).repaired(letter, letter.last_failed_at).letter
 
 

@@ -43,7 +43,7 @@ from celery_dlq.redrive.letter.repair import upgraded
 from celery_dlq.store.base import Edit, Scope
 from celery_dlq.store.hiding import hide_letter
 from celery_dlq.upkeep.automation.conditions import why_stopped
-from celery_dlq.upkeep.automation.handler import Handler
+from celery_dlq.upkeep.automation.definition import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _without_secrets(verdict: HandlerVerdict, redactor: Redactor) -> HandlerVerd
 def run_handling(
     store: Store, handlers: Mapping[str, Handler], caller: Caller, handling_id: int, *, worker: str
 ) -> HandlingState | None:
-    """Carry out a handling; returns the state in which it ended, or None if it did not end here.
+    """Carry out a handling. Returns its last state, or None if the handling did not end here.
 
     :raises StoreError: the store failed; the handling is tried again.
     """

@@ -24,7 +24,7 @@ from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.operation import Operations
 from celery_dlq.store.base import Filter, Lease
 from celery_dlq.upkeep.automation.calling import HARD_S, earlier_than
-from celery_dlq.upkeep.automation.handler import Handler
+from celery_dlq.upkeep.automation.definition import Handler
 
 logger: logging.Logger = get_logger(__name__)
 

@@ -19,11 +19,10 @@ from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.operation import Operations, app_and_broker_of
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
-from celery_dlq.store.tenure import TRY_S, Tenure
+from celery_dlq.store.tenure import TRY_S
 from celery_dlq.upkeep.automation import conditions
-from celery_dlq.upkeep.automation.definition import AutoRedrive
+from celery_dlq.upkeep.automation.definition import AutoRedrive, Handler
 from celery_dlq.upkeep.automation.dispatcher import Dispatcher
-from celery_dlq.upkeep.automation.handler import Handler
 from celery_dlq.upkeep.automation.redriver import Look, Redriver
 from celery_dlq.upkeep.periodic import Leased
 
@@ -80,8 +79,7 @@ class Engine:
         return min(waits_s)
 
     def look(self, name: str) -> Look:
-        """The look that the automatic redrive ``name`` would have if it were its turn now. Nothing is sent or
-        changed.
+        """The look that the automatic redrive ``name`` would have now. Nothing is sent or changed.
 
         :raises StoreError: the store failed.
         """
@@ -131,15 +129,14 @@ class AutomationThread(Leased):
     """
 
     does = "automations"
-    stopped = "not all automations run"
-    again = "all automations run again"
+    text_stopped = "not all automations run"
+    text_resumed = "all automations run again"
 
     def __init__(
         self, dlq: Any, holder: str, *, wake: Callable[[], object], draw: Uniform = uniform
     ) -> None:
-        tenure = Tenure(lambda: dlq.store, lease_of(dlq.app), holder)
-        super().__init__(dlq.store_health, tenure, draw=draw)
-        self._dlq, self._wake = dlq, wake
+        super().__init__(dlq, lease_of(dlq.app), holder, draw=draw)
+        self._wake = wake
 
     def work(self, lease: Lease) -> float:
         """Give the automations their turns, and run what they have begun."""

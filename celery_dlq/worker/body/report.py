@@ -26,7 +26,7 @@ from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a, tells_its_class
 from celery_dlq.model.letter import Failure
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.recorder import returned
+from celery_dlq.recorder import bodies
 from celery_dlq.worker.body.ending import (
     FINISHED,
     UNREPORTED,
@@ -74,7 +74,7 @@ def reporting(tracer: Tracer) -> Tracer:
 
     def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
         begin_run()
-        returned.begin()
+        bodies.begin()
         try:
             result = tracer(uuid, args, kwargs, request)
         except BaseException as exc:
@@ -84,7 +84,7 @@ def reporting(tracer: Tracer) -> Tracer:
             result = trace_ok_t(failed_outside(exc), TraceInfo(FAILURE, exc), 0.0, None)
         leave_fork()
         if result.info is None:
-            returned.note(uuid)
+            bodies.note(uuid)
         else:
             report_end(result.retval, request or {})
         if current_run().waiting is not None:

@@ -13,7 +13,8 @@ from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
 
 from celery_dlq.base.process import pid_of_run
-from celery_dlq.recorder import Entry, FlightRecorder
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.segment import Entry
 from celery_dlq.worker.request.closing import Closing
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.wiring import Captures

@@ -30,7 +30,7 @@ from celery_dlq.errors import PoisonMessage
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
-from celery_dlq.recorder.returned import has_returned
+from celery_dlq.recorder.bodies import has_returned
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
 from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green

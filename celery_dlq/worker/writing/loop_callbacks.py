@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery.utils.log import get_logger
 
-from celery_dlq.spool import Record
+from celery_dlq.spool.segment import Record
 from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S, Writer
 
 if TYPE_CHECKING:

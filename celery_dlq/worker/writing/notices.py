@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
-from celery_dlq.spool import Record
+from celery_dlq.spool.segment import Record
 
 #: Give it a level of its own, or switch it off, in the configuration of ``logging``.
 logger: logging.Logger = logging.getLogger("celery_dlq.letters")

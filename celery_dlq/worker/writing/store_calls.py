@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from celery_dlq.errors import CeleryDLQError, RecordRefused, StoreUnavailable
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
-from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.spool.directory import Drained, Spool, hand_over
+from celery_dlq.spool.segment import Record
 from celery_dlq.worker.writing.saver_process import SaverGone, SaverProcess, too_late
 
 if TYPE_CHECKING:

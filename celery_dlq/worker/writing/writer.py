@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.spool import Record, Spool
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.segment import Record
 from celery_dlq.store.base import BATCH_SIZE
 from celery_dlq.worker.writing.notices import Notices
 from celery_dlq.worker.writing.saver_process import SaverProcess

@@ -20,9 +20,9 @@ from queues import redis_options
 from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
-from celery_dlq.recorder.layout import read
+from celery_dlq.recorder.segment import read
 from celery_dlq.recorder.tags import noted_in
-from celery_dlq.redrive.broker.sqs import depth_of
+from celery_dlq.redrive.broker.queues import depth_of
 from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 
 POOL_OPTIONS = {

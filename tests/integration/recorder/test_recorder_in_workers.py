@@ -28,7 +28,7 @@ from proxy import Proxy
 
 from celery_dlq import Filter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.recorder import LeftState
+from celery_dlq.recorder.files import FilesState
 from celery_dlq.upkeep.recovery import Recovered
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -60,14 +60,14 @@ def behind_proxy(request, make_project, urls_of):
 def running(project: Project) -> int:
     """The messages in the files of living workers."""
     return sum(
-        left.messages for left in project.dlq.recorder.look() if left.state is LeftState.IN_USE
+        left.messages for left in project.dlq.recorder.look() if left.state is FilesState.IN_USE
     )
 
 
 def forgotten(project: Project) -> int:
     """The messages in these files that the broker has certainly forgotten; the workers look once a second."""
     return sum(
-        left.forgotten for left in project.dlq.recorder.look() if left.state is LeftState.IN_USE
+        left.forgotten for left in project.dlq.recorder.look() if left.state is FilesState.IN_USE
     )
 
 

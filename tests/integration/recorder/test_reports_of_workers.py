@@ -11,7 +11,7 @@ import pytest
 from project import Project, wait_for
 
 from celery_dlq.model.worker import RecorderReport, ReportKind
-from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.recorder.segment import FORMAT
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

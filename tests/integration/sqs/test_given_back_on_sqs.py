@@ -10,7 +10,7 @@ from killed import KILLS, kill, worker
 from project import wait_for
 from sqs_project import SQSProject
 
-from celery_dlq.redrive.broker.sqs import Depth
+from celery_dlq.redrive.broker.queues import Depth
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.service, pytest.mark.nightly, pytest.mark.timeout(60 + 30 * KILLS),

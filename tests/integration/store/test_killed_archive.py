@@ -19,7 +19,7 @@ from support.stores.archives import s3_environment, s3_server
 from support.workers.processes import with_parent
 
 from celery_dlq import Filter
-from celery_dlq.api.retention import Archive
+from celery_dlq.archive.archiving import Archive
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.model.states import State

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from support.factories import envelope, letter
 
 from celery_dlq import Filter
-from celery_dlq.spool import decode
+from celery_dlq.spool.segment import decode
 from celery_dlq.store.database import schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]

@@ -12,13 +12,14 @@ import urllib.request
 from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 
 import pytest
 from support.servers.ports import free_port
 from support.workers.processes import with_parent
 
-from celery_dlq.archive.archiving import Archiver, unknown_files
-from celery_dlq.archive.reading import Search, Wanted, verify
+from celery_dlq.archive.archiving import Archive, Archiver
+from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, StoreError
 from celery_dlq.store.base import Lease, OngoingAct, Restored, Segment, SegmentState
@@ -284,11 +285,18 @@ def archive_all(bucket, store, *, together=None):
     return store.segments()
 
 
+def archive_of(bucket, store):
+    """The archive of a fake store."""
+    reports = SimpleNamespace(note_check=lambda **_counts: None)
+    whole = SimpleNamespace(archiving=store, now=lambda: NOW, reports=reports)
+    return Archive(bucket, lambda: whole)
+
+
 def search(bucket, store, **wanted):
     """The letters of the archive of ``store``."""
     if "ids" in wanted:
         wanted["ids"] = frozenset(wanted["ids"])
-    return Search(bucket, [one for one in store.segments() if one.counts], Wanted(**wanted))
+    return archive_of(bucket, store).find(Wanted(**wanted))
 
 
 def archived_ids(bucket, store):
@@ -301,8 +309,7 @@ def archived_ids(bucket, store):
 
 def verified(bucket, store):
     """The result of a check."""
-    segments = [one for one in store.segments() if one.counts]
-    return verify(bucket, segments, unknown_files(bucket, store))
+    return archive_of(bucket, store).verify(who="ada")
 
 
 def failing(*_args, **_kwargs):

@@ -6,7 +6,7 @@ import time
 from support.factories import letter
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 
 
 class FakeStore:

@@ -15,13 +15,15 @@ from support.stores.archives import a_line
 from celery_dlq.api.erasure import (
     Condition,
     Matcher,
+    Meant,
     SpooledLetters,
     UnknownParameters,
     spooled,
 )
 from celery_dlq.errors import RepairError
 from celery_dlq.model.letter import Outcome
-from celery_dlq.spool import encode
+from celery_dlq.spool.segment import encode
+from celery_dlq.store.rows.rows import stored_id
 
 PARAMETERS = ["user_id", "email"]
 
@@ -168,7 +170,7 @@ def body(*args, **kwargs):
 
 def matcher(*conditions, ids=(), parameters=lambda _name: ["user_id"]):
     return Matcher(
-        ids, [*map(Condition.parse, conditions)],
+        Meant(ids=tuple(map(stored_id, ids)), conditions=tuple(map(Condition.parse, conditions))),
         accepted=frozenset({"application/json"}), parameters=parameters,
     )  # fmt: skip
 
@@ -236,7 +238,7 @@ def test_by_id_nothing_is_read():
     assert one.unread == {}
 
 
-MATCHER = Matcher(["a"], [], accepted=frozenset(), parameters=lambda _name: None)
+MATCHER = Matcher(Meant(ids=("a",)), accepted=frozenset(), parameters=lambda _name: None)
 
 
 def test_files_with_such_letters_are_named(tmp_path):

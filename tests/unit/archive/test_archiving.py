@@ -11,6 +11,7 @@ from support.stores.archives import (
     MemoryBucket,
     a_line,
     archive_all,
+    archive_of,
     archived_ids,
     archiver,
     each_kill,
@@ -24,7 +25,6 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive import segment
-from celery_dlq.archive.archiving import adopt
 from celery_dlq.archive.segment import pack, segment_key
 from celery_dlq.errors import (
     ArchiveDamaged,
@@ -238,14 +238,14 @@ def test_the_files_of_another_store_are_adopted(bucket, store):
     for key in others:
         bucket.put(key, b"")
     other = FakeStore()
-    assert len(adopt(bucket, other)) == 4
+    assert len(archive_of(bucket, other).adopt()) == 4
     assert archived_ids(bucket, other) == [*ids_of(lines(5)), "id-000009"]
     assert [vars(one) | {"state": "own"} for one in other.segments()[:3]] == [
         vars(one) | {"state": "own"} for one in store.segments()[:3]
     ]
     assert other.states() == ["adopted"] * 4
     assert [one.key for one in verified(bucket, other).findings] == sorted(others)
-    assert adopt(bucket, other) == []
+    assert archive_of(bucket, other).adopt() == []
 
 
 def test_a_file_that_cannot_be_read_is_not_adopted(bucket, store):
@@ -253,5 +253,5 @@ def test_a_file_that_cannot_be_read_is_not_adopted(bucket, store):
     bucket.files[segment_key(made.id)] = b"half"
     other = FakeStore()
     with pytest.raises(ArchiveDamaged, match=made.id):
-        adopt(bucket, other)
+        archive_of(bucket, other).adopt()
     assert other.rows == {}

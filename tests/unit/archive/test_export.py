@@ -20,7 +20,7 @@ from support.stores.archives import (
     search,
 )
 
-from celery_dlq.archive.export import export, need_pyarrow
+from celery_dlq.archive.reading import export, need_pyarrow
 from celery_dlq.errors import ArchiveError, MissingExtra
 
 
@@ -127,6 +127,6 @@ def test_an_archive_without_a_segment_file_still_has_its_others(bucket, store, t
 
 
 def test_the_extra_is_named_if_pyarrow_is_missing(monkeypatch):
-    monkeypatch.setattr("celery_dlq.archive.export.find_spec", lambda _name: None)
+    monkeypatch.setattr("celery_dlq.archive.reading.find_spec", lambda _name: None)
     with pytest.raises(MissingExtra, match=r"celery-dlq\[parquet\]"):
         need_pyarrow()

@@ -13,8 +13,7 @@ import pytest
 from support.stores.archives import FakeStore, a_line, archive_all, lines, segment_id
 
 from celery_dlq.archive.bucket import open_bucket
-from celery_dlq.archive.export import _schema
-from celery_dlq.archive.reading import Problem
+from celery_dlq.archive.reading import Problem, _schema
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/archive_format.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fsspec
 import pytest
 from support.stores.archives import (
-    NOW,
     FakeStore,
     archive_all,
+    archive_of,
     archived_ids,
     archiver,
     ids_of,
@@ -19,7 +19,6 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.bucket import open_bucket
-from celery_dlq.archive.reading import restore
 
 
 @pytest.fixture
@@ -50,6 +49,6 @@ def test_letters_go_there_and_come_back(bucket):
     left = [one for one in ids_of(lines(30)) if one != "id-000015"]
     assert archived_ids(bucket, store) == left
 
-    result = restore(search(bucket, store), store, who="ada", reopen=False, now=NOW)
+    result = archive_of(bucket, store).restore(search(bucket, store), who="ada")
     assert result.findings == ()
     assert sorted(store.letters) == left

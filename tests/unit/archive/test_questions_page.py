@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all, search
 
-from celery_dlq.archive.export import export
+from celery_dlq.archive.reading import export
 
 PAGE = Path(__file__).parents[3] / "docs/howto/ask-archived-letters.md"
 SECTIONS = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)

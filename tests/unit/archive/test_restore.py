@@ -12,6 +12,7 @@ from support.stores.archives import (
     MemoryBucket,
     a_line,
     archive_all,
+    archive_of,
     ids_of,
     lines,
     search,
@@ -19,14 +20,16 @@ from support.stores.archives import (
     watched,
 )
 
-from celery_dlq.archive.reading import Problem, restore
+from celery_dlq.archive.reading import Problem
 from celery_dlq.archive.segment import segment_key
 
 FIRST, SECOND, THIRD = map(segment_id, (1, 2, 3))
 
 
 def bring_back(bucket, store, *, reopen=False, **wanted):
-    return restore(search(bucket, store, **wanted), store, who="ada", reopen=reopen, now=NOW)
+    return archive_of(bucket, store).restore(
+        search(bucket, store, **wanted), who="ada", reopen=reopen
+    )
 
 
 def test_letters_come_back_by_id_as_they_were(bucket, store):

@@ -11,6 +11,7 @@ from support.stores.archives import (
     MemoryBucket,
     a_line,
     archive_all,
+    archive_of,
     archived_ids,
     archiver,
     each_kill,
@@ -23,8 +24,7 @@ from support.stores.archives import (
     watched,
 )
 
-from celery_dlq.archive.archiving import adopt, unknown_files
-from celery_dlq.archive.reading import Problem, holders, restore
+from celery_dlq.archive.reading import Problem, holders
 from celery_dlq.archive.segment import pack, segment_key, unpack
 
 FIRST, SECOND, THIRD = map(segment_id, (1, 2, 3))
@@ -91,19 +91,14 @@ def test_all_copies_of_a_letter_are_removed(bucket, store):
 
 def test_the_segment_of_another_store_stays_one(bucket, store):
     other = FakeStore()
-    adopt(bucket, other)
+    archive_of(bucket, other).adopt()
     forget(bucket, other, "id-000003")
     assert other.states() == ["adopted"] * 3
 
 
 def test_a_letter_that_was_restored_meanwhile_stays_in_the_store(bucket, store):
-    restore(
-        search(bucket, store, ids=["id-000003", "id-000004"]),
-        store,
-        who="ada",
-        reopen=False,
-        now=NOW,
-    )
+    found = search(bucket, store, ids=["id-000003", "id-000004"])
+    archive_of(bucket, store).restore(found, who="ada")
     forget(bucket, store, "id-000003")
     assert sorted(store.letters) == ["id-000003", "id-000004"]
 
@@ -122,7 +117,7 @@ def test_a_damaged_segment_is_not_rewritten_and_the_others_are(bucket, store):
 
 
 def holding(bucket, store, *ids):
-    return holders(search(bucket, store, ids=ids), unknown_files(bucket, store))
+    return holders(search(bucket, store, ids=ids), archive_of(bucket, store).unknown_files())
 
 
 def test_the_segments_that_hold_a_letter_are_named(bucket, store):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dlq.classify.names import says, words_of
+from celery_dlq.classify.general import says, words_of
 
 
 @pytest.mark.parametrize(

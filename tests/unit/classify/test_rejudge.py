@@ -10,7 +10,7 @@ from support.factories import letter
 
 from celery_dlq import Classifier, Rule, Terminal, Verdict
 from celery_dlq.classify import judge_written, rejudge
-from celery_dlq.classify.rejudge import stand_in
+from celery_dlq.classify.explain import stand_in
 from celery_dlq.classify.traceback_parser import Written
 from celery_dlq.model.letter import Explanation
 

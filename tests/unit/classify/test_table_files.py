@@ -3,9 +3,10 @@
 from configparser import Error
 
 import pytest
+from support.errors.synthetic import pretend
 
 from celery_dlq.classify.builtin import table_files
-from celery_dlq.classify.builtin.http import status_code
+from celery_dlq.classify.builtin.http import curl_code
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.builtin.stdlib import lasting_copy
 from celery_dlq.classify.table import Row
@@ -34,7 +35,7 @@ shop.busy transient: Busy
 shop.lost network: Lost
 shop.wrapped wrapper (its cause): Wrapped
 shop.group group: Group
-shop.answer by http.status_code (status_code): Answer
+shop.answer by http.curl_code (code): Answer
 shop.copy by stdlib.lasting_copy else network: Copy
 
 [Titles]
@@ -50,7 +51,7 @@ shop.usage terminal: x.* y.Wrong
         _both("shop.lost", "Lost", network=True, depends_on=table_files._DEPENDS_ON["network"]),
         _both("shop.wrapped", "Wrapped", depends_on="its cause"),
         _both("shop.group", "Group", group=True, depends_on=table_files._DEPENDS_ON["group"]),
-        _both("shop.answer", "Answer", probe=status_code, depends_on="status_code"),
+        _both("shop.answer", "Answer", probe=curl_code, depends_on="code"),
         _both(
             "shop.copy",
             "Copy",
@@ -60,6 +61,17 @@ shop.usage terminal: x.* y.Wrong
         ),
         Row("shop.usage", ("x.*", "y.Wrong"), verdict=Verdict.TERMINAL),
     )
+
+
+def test_a_row_gives_values_to_its_probe(rows_of):
+    [row] = rows_of(
+        "[shop]\nsource: shop.py\nshop.answer by http.listed(code 2 4) (code): Answer\n"
+    )
+    found = [row.probe(pretend("shop.Answer", code=code)) for code in (2, 3)]
+    assert [(one.verdict.value, one.rule, one.evidence) for one in found] == [
+        ("transient", "shop.answer", "code=2"),
+        ("terminal", "shop.answer", "code=3"),
+    ]
 
 
 def _both(rule, name, **options):

@@ -14,7 +14,7 @@ from support.factories import letter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli import dlq
 from celery_dlq.cli.exits import STORE
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep.automation.definition import AutoRedrive
 from celery_dlq.upkeep.retention import Keep, Retention

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.recorder import FlightRecorder, LeftState, look
-from celery_dlq.recorder.flight import PAUSE_S
-from celery_dlq.recorder.layout import read
+from celery_dlq.recorder.files import FilesState, look
+from celery_dlq.recorder.flight import PAUSE_S, FlightRecorder
+from celery_dlq.recorder.segment import read
 
 
 class Time:
@@ -47,7 +47,7 @@ def waiting(recorder):
 def test_a_message_is_in_a_file_from_its_record_to_its_end(recorder):
     entry = recorder.record(message(), "shop.charge", 7)
     [found] = look(recorder.directory)
-    assert (found.state, found.messages, found.owner.worker) == (LeftState.IN_USE, 1, "w@host")
+    assert (found.state, found.messages, found.owner.worker) == (FilesState.IN_USE, 1, "w@host")
     assert recorder.live == 1
     entry.end()
     assert (waiting(recorder), recorder.live) == (0, 0)

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.recorder import FlightRecorder, look
-from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE
-from celery_dlq.recorder.layout import Contents, Mark, mark_entry, read
-from celery_dlq.recorder.segment import Segment
+from celery_dlq.recorder.files import look
+from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE, FlightRecorder
+from celery_dlq.recorder.segment import Contents, Mark, Segment, mark_entry, read
 from celery_dlq.recorder.tags import noted_in
 
 

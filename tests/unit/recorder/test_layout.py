@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from celery_dlq.recorder import layout
-from celery_dlq.recorder.layout import FIRST, Mark, NewerFile, read
+from celery_dlq.recorder import segment as layout
+from celery_dlq.recorder.segment import FIRST, Mark, NewerFile, read
 
 
 class Watched(bytearray):

@@ -15,8 +15,8 @@ import time
 import pytest
 
 from celery_dlq.base.process import boot_of, identity
-from celery_dlq.recorder import LeftState, look, remove_half_made, taken
 from celery_dlq.recorder import owner as owner_module
+from celery_dlq.recorder.files import FilesState, locked_files, look
 from celery_dlq.recorder.owner import (
     HALF_MADE_S,
     SILENT_S,
@@ -25,6 +25,7 @@ from celery_dlq.recorder.owner import (
     leave_pools,
     owner_in,
     pool_may_run,
+    remove_half_made,
 )
 
 #: Makes a directory, and waits; with "fork", in two processes, of which the child says its id.
@@ -71,16 +72,16 @@ def kill(process):
 
 def test_the_lock_is_free_when_the_process_was_killed(start, tmp_path):
     process, _ = start()
-    assert states(tmp_path) == [LeftState.IN_USE]
+    assert states(tmp_path) == [FilesState.IN_USE]
     kill(process)
-    assert states(tmp_path) == [LeftState.GONE]
+    assert states(tmp_path) == [FilesState.GONE]
 
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(start, tmp_path):
     process, child = start("fork")
     kill(process)
     os.kill(int(child), 0)  # it lives
-    assert states(tmp_path) == [LeftState.GONE]
+    assert states(tmp_path) == [FilesState.GONE]
 
 
 def test_a_fork_leaves_the_parents_lock_as_it_is(tmp_path):
@@ -89,7 +90,7 @@ def test_a_fork_leaves_the_parents_lock_as_it_is(tmp_path):
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    assert states(tmp_path) == [LeftState.IN_USE]
+    assert states(tmp_path) == [FilesState.IN_USE]
     own.release()
 
 
@@ -98,7 +99,7 @@ def test_two_workers_with_one_name_have_directories_of_their_own(start, tmp_path
     start()
     assert len({one.path for one in look(tmp_path)}) == 2
     kill(first)
-    assert sorted(states(tmp_path)) == [LeftState.GONE, LeftState.IN_USE]
+    assert sorted(states(tmp_path)) == [FilesState.GONE, FilesState.IN_USE]
 
 
 def test_the_directory_and_its_parents_are_private(tmp_path):
@@ -123,7 +124,7 @@ def of_another_machine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("silent_s", "state"), [(SILENT_S - 60, LeftState.IN_USE), (SILENT_S + 60, LeftState.GONE)]
+    ("silent_s", "state"), [(SILENT_S - 60, FilesState.IN_USE), (SILENT_S + 60, FilesState.GONE)]
 )
 def test_a_process_elsewhere_lives_while_it_shows_life(
     of_another_machine, tmp_path, silent_s, state
@@ -131,8 +132,8 @@ def test_a_process_elsewhere_lives_while_it_shows_life(
     at = time.time() - silent_s
     os.utime(of_another_machine, (at, at))
     assert states(tmp_path) == [state]
-    with taken(of_another_machine.parent) as found:
-        assert (found is not None) == (state is LeftState.GONE)
+    with locked_files(of_another_machine.parent) as found:
+        assert (found is not None) == (state is FilesState.GONE)
     assert sorted(tmp_path.iterdir()) == [of_another_machine.parent], "the clock's file is gone"
 
 
@@ -156,8 +157,8 @@ def test_a_damaged_owner_is_unknown_and_its_files_are_recovered(tmp_path, text):
     directory.mkdir()
     (directory / "owner.json").write_text(text)
     assert owner_in(directory) is None
-    assert states(tmp_path) == [LeftState.GONE]
-    with taken(directory) as found:
+    assert states(tmp_path) == [FilesState.GONE]
+    with locked_files(directory) as found:
         assert found.worker == ""
         found.finish()
     assert not directory.exists()
@@ -213,7 +214,7 @@ def test_a_directory_of_another_user_does_not_hide_the_others(tmp_path, monkeypa
 
     original = owner_module.lock_of_gone
     monkeypatch.setattr(owner_module, "lock_of_gone", lock_of_gone)
-    assert states(tmp_path) == [LeftState.UNREADABLE, LeftState.GONE]
+    assert states(tmp_path) == [FilesState.UNREADABLE, FilesState.GONE]
 
 
 def test_a_process_of_the_pool_may_outlive_its_parent(tmp_path, start):
@@ -221,7 +222,7 @@ def test_a_process_of_the_pool_may_outlive_its_parent(tmp_path, start):
     [directory] = tmp_path.iterdir()
     assert pool_may_run(directory)
     kill(parent)
-    assert states(tmp_path) == [LeftState.GONE]
+    assert states(tmp_path) == [FilesState.GONE]
     assert pool_may_run(directory)
     os.kill(int(child), signal.SIGKILL)
     deadline = time.monotonic() + 30

@@ -15,7 +15,8 @@ from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive import loop as module
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.ledger import Ledger
-from celery_dlq.redrive.letter.prepare import Prepared
+from celery_dlq.redrive.letter.payload import OpenLetter
+from celery_dlq.redrive.letter.repair import Prepared
 from celery_dlq.store.redrive.send_log import Claims
 
 
@@ -55,7 +56,7 @@ def test_a_batch_is_written_while_the_one_before_is_confirmed(publisher, redrive
     ids=["limit of a queue", "validation"],
 )
 def test_a_slow_batch_waits_for_the_one_before(publisher, redrive, fill, monkeypatch, orders):
-    tried = SimpleNamespace(prepare=lambda letter, _now: Prepared(letter=letter))
+    tried = SimpleNamespace(prepare=lambda letter, _now: Prepared(OpenLetter(letter, frozenset())))
     monkeypatch.setattr(module, "open_preparation", lambda *_: contextlib.nullcontext(tried))
     fill(*"abcd")
     assert redrive(orders=orders).state is OperationState.DONE

@@ -18,7 +18,7 @@ from celery_dlq.model.operation import Checking, OperationState, Orders, Pacing,
 from celery_dlq.redrive import operation as module
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.letter import prepare
+from celery_dlq.redrive.letter import repair
 from celery_dlq.redrive.operation import Operations
 from celery_dlq.store import tenure
 
@@ -274,13 +274,13 @@ class TestLeftToAWorker:
         assert operations.get(made.id).state is OperationState.RUNNING
 
     def test_stays_cancelled_if_cancelled_meanwhile(self, operations, lacking, monkeypatch):
-        make_repairs = prepare.Repairs
+        make_repairs = repair.Repairs
 
         def meanwhile(*given):
             operations.cancel(lacking.id, who="ann")
             return make_repairs(*given)
 
-        monkeypatch.setattr(prepare, "Repairs", meanwhile)
+        monkeypatch.setattr(repair, "Repairs", meanwhile)
         ended = operations.carry_on(lacking.id, never)
         assert ended.operation.cause == "cancelled by ann"
 

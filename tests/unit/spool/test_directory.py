@@ -15,14 +15,16 @@ from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import FORMAT, Outcome
-from celery_dlq.spool import Spool, directory, encode, find_record, segment
+from celery_dlq.spool import directory, segment
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.segment import encode, find_record
 
 LETTERS = [letter("a"), letter("b")]
 OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
 
 APPEND = (
     "import sys; sys.path.insert(0, sys.argv[2]); from support.factories import letter\n"
-    "from celery_dlq.spool import Spool\n"
+    "from celery_dlq.spool.directory import Spool\n"
     "spool = Spool(sys.argv[1]); spool.append([letter('theirs')])\n"
     "print('spooled', flush=True); sys.stdin.read()"
 )

@@ -7,7 +7,9 @@ from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RecordRefused, SettingsError, StoreUnavailable
 from celery_dlq.model.letter import Outcome
-from celery_dlq.spool import Drained, Spool, drain, encode, hand_over, segment
+from celery_dlq.spool import directory, segment
+from celery_dlq.spool.directory import Drained, Spool, hand_over
+from celery_dlq.spool.segment import encode
 
 LETTERS = [letter("a"), letter("b"), letter("c")]
 
@@ -118,7 +120,7 @@ def test_errors_that_do_not_depend_on_records_set_none_aside(spool, error):
 
 
 def test_a_store_that_fails_half_way_gets_the_rest_later(spool, store, monkeypatch):
-    monkeypatch.setattr(drain, "STEP_RECORDS", 1)
+    monkeypatch.setattr(directory, "STEP_RECORDS", 1)
     path = file_of(spool, b"{torn\n", *map(encode, LETTERS))
     store.away_after = 2
     with pytest.raises(StoreUnavailable):
@@ -166,12 +168,12 @@ def test_a_file_that_was_drained_while_we_waited_for_its_lock_is_not_drained_aga
 
 
 def test_a_step_is_bounded_in_records_and_bytes(spool, monkeypatch):
-    monkeypatch.setattr(drain, "STEP_RECORDS", 2)
+    monkeypatch.setattr(directory, "STEP_RECORDS", 2)
     sizes = []
     file_of(spool, *map(encode, LETTERS))
     drained(spool, lambda records: sizes.append(len(records)))
     assert sizes == [2, 1]
-    monkeypatch.setattr(drain, "STEP_BYTES", 1)
+    monkeypatch.setattr(directory, "STEP_BYTES", 1)
     file_of(spool, *map(encode, LETTERS))
     drained(spool, lambda records: sizes.append(len(records)))
     assert sizes[2:] == [1, 1, 1]

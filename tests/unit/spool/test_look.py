@@ -5,7 +5,9 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.model.letter import FORMAT
-from celery_dlq.spool import FileState, Spool, encode, look
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.look import FileState, look
+from celery_dlq.spool.segment import encode
 
 
 @pytest.fixture

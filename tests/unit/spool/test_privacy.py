@@ -7,7 +7,8 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.errors import RecordRefused
-from celery_dlq.spool import Spool, exposed_files, is_exposed, is_shared
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.look import exposed_files, is_exposed, is_shared
 
 NAME = "1700000000000000000-host-17-0a1b2c3d"
 

@@ -8,7 +8,7 @@ from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq.model.letter import FORMAT, Explanation, Outcome
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.spool import NewerRecord, decode, encode, find_record
+from celery_dlq.spool.segment import NewerRecord, decode, encode, find_record
 
 LETTER = letter("a")
 OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")

@@ -11,10 +11,10 @@ from celery import Celery
 from kombu import Queue
 from support.servers.own_redis import own_redis
 
-from celery_dlq.recorder import taken
+from celery_dlq.recorder.files import locked_files
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.tags import Tags, has_noted
-from celery_dlq.upkeep.giving_back import Returns
+from celery_dlq.upkeep.recovery import GiveBack
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 
@@ -54,8 +54,8 @@ def held(killed):
 
 
 def run(app, killed):
-    with taken(killed.own.path) as found:
-        return [*Returns(app).run(found).values()]
+    with locked_files(killed.own.path) as found:
+        return [*GiveBack(app).run(found).values()]
 
 
 def test_messages_are_given_back_and_the_notes_are_deleted(app, killed):
@@ -89,8 +89,8 @@ def test_the_visibility_timeout_decides_about_messages_of_another_machine(app, k
     data = json.loads(named.read_text())
     named.write_text(json.dumps({**data, "process": f"another-{data['process']}"}))
     os.utime(named, (0, 0))  # it has given no sign of life for long
-    with taken(killed.own.path) as found:
-        assert Returns(app).run(found) == {}
+    with locked_files(killed.own.path) as found:
+        assert GiveBack(app).run(found) == {}
         found.finish()
     assert held(killed) == 1
     assert not killed.own.path.exists()
@@ -99,9 +99,9 @@ def test_the_visibility_timeout_decides_about_messages_of_another_machine(app, k
 def test_a_broker_that_is_away_is_logged_once(app, killed, caplog, no_pauses):
     killed.own.close()
     away = Celery("shop", broker="redis://127.0.0.1:1/0", set_as_current=False)
-    returns = Returns(away)
+    returns = GiveBack(away)
     for _ in range(2):
-        with taken(killed.own.path) as found:
+        with locked_files(killed.own.path) as found:
             assert returns.run(found) == {}
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "cannot be given back now" in caplog.text
@@ -118,7 +118,7 @@ def test_other_brokers_give_back_by_themselves(killed):
 
 def test_without_the_setting_the_visibility_timeout_decides(app, killed):
     killed.own.close()
-    with taken(killed.own.path) as found:
-        assert Returns(app, is_on=False).run(found) == {}
+    with locked_files(killed.own.path) as found:
+        assert GiveBack(app, is_on=False).run(found) == {}
     assert held(killed) == 1
     assert not has_noted(killed.own.path)

@@ -13,10 +13,10 @@ from celery_dlq import DeadLetterQueue
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
-from celery_dlq.recorder import Accepted
+from celery_dlq.recorder.segment import CopiedMessage
 from celery_dlq.upkeep.lost_messages import NOT_ASKED, Outcomes, letter_of_lost
 
-ACCEPTED = Accepted(
+ACCEPTED = CopiedMessage(
     task="shop.charge",
     accepted_at=T0 - timedelta(seconds=1),
     process="",

@@ -15,8 +15,9 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import ReportKind
-from celery_dlq.recorder import FlightRecorder, LeftState, look
-from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.recorder.files import FilesState, look
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.recorder.tags import Tags, forget_noted
 from celery_dlq.upkeep.lost_messages import letter_of_lost
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
@@ -99,7 +100,7 @@ def test_a_message_of_a_killed_worker_becomes_a_letter(dlq):
 def test_a_recovery_that_was_killed_after_it_saved_makes_no_second_letter(dlq, monkeypatch):
     leave(dlq)
     with monkeypatch.context() as patched:
-        patched.setattr("celery_dlq.recorder.left._File.settle", _killed)
+        patched.setattr("celery_dlq.recorder.files._File.settle", _killed)
         with pytest.raises(KeyboardInterrupt):
             total(dlq)
     assert dlq.store.letters.get("one").reason is Reason.LOST
@@ -120,7 +121,7 @@ def test_messages_stay_in_their_files_while_the_store_is_away(dlq):
     recovery = Recovery(dlq.app, dlq, dlq.recorder_dir, save=away, put_aside=_killed)
     with pytest.raises(StoreUnavailable):
         list(recovery.run(lambda: dlq.store))
-    assert [(one.state, one.messages) for one in look(dlq.recorder_dir)] == [(LeftState.GONE, 1)]
+    assert [(one.state, one.messages) for one in look(dlq.recorder_dir)] == [(FilesState.GONE, 1)]
     assert total(dlq).letters == 1
 
 
@@ -335,7 +336,7 @@ def test_the_leases_of_a_killed_worker_are_free(dlq):
 def test_a_body_that_had_returned_has_no_letter(dlq, monkeypatch):
     leave(dlq)
     leave(dlq, task_id="two")
-    monkeypatch.setattr("celery_dlq.recorder.left.returned_in", lambda _: frozenset({(7, "one")}))
+    monkeypatch.setattr("celery_dlq.recorder.files.returned_in", lambda _: frozenset({(7, "one")}))
     found = total(dlq)
     assert (found.letters, found.ended) == (1, 1)
     assert dlq.store.letters.get("one") is None
@@ -418,7 +419,7 @@ def test_a_directory_that_cannot_be_recovered_stays_and_the_others_are_recovered
     for task_id in ("one", "two", "three"):
         leave(dlq, task_id=task_id)
     odd, *_ = sorted(dlq.recorder_dir.glob("[!.]*"))
-    monkeypatch.setattr("celery_dlq.recorder.left.returned_in", returned_in)
+    monkeypatch.setattr("celery_dlq.recorder.files.returned_in", returned_in)
     found = total(dlq)
     assert (found.letters, found.failed) == (2, (odd,))
     assert found.reports[0].why == "ValueError: a bug"

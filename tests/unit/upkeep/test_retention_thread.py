@@ -58,7 +58,8 @@ class Queue:
 
 
 def thread_of(queue, draw):
-    return RetentionThread(queue.health, lambda: queue.store, queue, "me", draw=draw)
+    dlq = SimpleNamespace(store_health=queue.health, store=queue.store, retention=queue)
+    return RetentionThread(dlq, "me", draw=draw)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from support.factories import attempt, delivery, letter
 
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import FORMAT
-from celery_dlq.spool import Spool, encode
-from celery_dlq.spool.segment import new_segment
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.segment import encode, new_segment
 from celery_dlq.store.base import Filter
 
 LINE = encode(letter("a"))

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dlq.cli import session
 from celery_dlq.model.states import Reason
-from celery_dlq.recorder import FlightRecorder
+from celery_dlq.recorder.flight import FlightRecorder
 
 
 @pytest.fixture

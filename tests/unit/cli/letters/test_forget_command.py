@@ -13,7 +13,7 @@ from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.segment import segment_key
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.states import State
-from celery_dlq.spool import encode
+from celery_dlq.spool.segment import encode
 from celery_dlq.store.base import Facts, Filter
 
 JO = "jo@example.com"

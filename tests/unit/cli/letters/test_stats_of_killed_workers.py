@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from support.stores.losses import lost_letter, trouble
 
-from celery_dlq.recorder import FlightRecorder
-from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.store.database import clock
 
 HOSTILE = "\x1b[31m\u202e\ud800<b>\n" * 50

@@ -7,11 +7,11 @@ import pytest
 from support.factories import T0, attempt, letter
 from support.stores.losses import lost_letter, trouble
 
-from celery_dlq.api.recorder import Recorder
+from celery_dlq.api.metrics import Recorder
 from celery_dlq.model.group import Mark, Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
-from celery_dlq.recorder import Standing
+from celery_dlq.recorder.files import Standing
 from celery_dlq.store.base import Facts, Filter
 from celery_dlq.store.database import clock
 from celery_dlq.view.groups import worklist

@@ -9,9 +9,8 @@ from support.servers.own_sqs import KEY, REGION, SECRET
 
 from celery_dlq.errors import IngestError, RedriveError
 from celery_dlq.ingest.source import open_source
-from celery_dlq.redrive.broker.publisher import open_publisher
-from celery_dlq.redrive.broker.queues import Look, open_depths, open_presence
-from celery_dlq.redrive.broker.sqs import Depth, SQSPublisher, depth_of
+from celery_dlq.redrive.broker.publisher import SQSPublisher, open_publisher
+from celery_dlq.redrive.broker.queues import Depth, Look, depth_of, open_depths, open_presence
 from celery_dlq.redrive.letter.checks import Targets
 
 server = pytest.importorskip("moto.server")

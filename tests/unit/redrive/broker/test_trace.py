@@ -69,7 +69,7 @@ def one(headers=STORED, **changes):
 
 def publish(publisher, *letters, how="link", broker="memory://"):
     app = Celery("unit", broker=broker, set_as_current=False)
-    tracing = Tracing.of(app, Settings(redrive_trace=how), "op-1", lambda: NOW)
+    tracing = Tracing(app, Settings(redrive_trace=how), "op-1", lambda: NOW)
     return tracing.publish(publisher, letters)()
 
 

@@ -165,7 +165,7 @@ def test_no_letter_goes_back_while_the_circuit_of_its_task_is_open(world):
     w.round()
     look = w.engine.look("charges")
     assert w.sent == []
-    assert dict(look.choice.waiting) == {"the circuit of shop.charge is half open": 1}
+    assert dict(look.waiting) == {"the circuit of shop.charge is half open": 1}
     close_circuit(w)
     w.pass_(MINUTE)
     w.round()
@@ -363,7 +363,7 @@ def test_letters_of_tasks_that_report_no_outcome_are_left_alone(world):
     w.die("a")
     w.round()
     assert w.sent == []
-    [why] = w.engine.look("charges").choice.waiting
+    [why] = w.engine.look("charges").waiting
     assert "not on DLQTask" in why
 
 

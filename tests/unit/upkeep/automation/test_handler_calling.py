@@ -11,7 +11,7 @@ from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.redrive.letter import contents, edit, payload
 from celery_dlq.upkeep.automation.calling import Caller
-from celery_dlq.upkeep.automation.handler import Handler
+from celery_dlq.upkeep.automation.definition import Handler
 
 TICKET = GroupTicket(
     fingerprint="f", kind=TicketKind.TICKET, url="https://t/1", handler="ticketing", at=T0

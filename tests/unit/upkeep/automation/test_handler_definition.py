@@ -4,7 +4,7 @@ from celery_dlq import Filter, Leave
 from celery_dlq.errors import HandlerError, SettingsError
 from celery_dlq.model.handling import Discard, Escalate, Redrive, Ticket
 from celery_dlq.model.states import State
-from celery_dlq.upkeep.automation.handler import Handler
+from celery_dlq.upkeep.automation.definition import Handler
 
 
 def leave(letter):

@@ -17,8 +17,9 @@ from support.workers.parent_requests import Message, charging_app, einfo
 from celery_dlq import DLQTask
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
-from celery_dlq.recorder import FlightRecorder, directories, look, taken
-from celery_dlq.recorder.layout import Mark, read
+from celery_dlq.recorder.files import directories, locked_files, look
+from celery_dlq.recorder.flight import FlightRecorder
+from celery_dlq.recorder.segment import Mark, read
 from celery_dlq.worker.batches import _Batch
 from celery_dlq.worker.request import letters
 from celery_dlq.worker.request.classes import RecordedRequest, bound
@@ -96,7 +97,7 @@ def test_it_names_the_process_of_a_greenlet_and_not_the_greenlet(accept, files, 
     accept(pid=id(object()))
     files._own.close()  # as the kernel does when the worker is killed
     [directory] = directories(files.directory)
-    with taken(directory) as found:
+    with locked_files(directory) as found:
         assert [message.pid for message, _ in found.messages()] == [os.getpid()]
 
 

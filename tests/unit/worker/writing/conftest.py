@@ -2,7 +2,7 @@ import pytest
 from support.clock import Clock
 from support.stores.writing import FakeStore
 
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 from celery_dlq.worker.writing.writer import Writer
 
 

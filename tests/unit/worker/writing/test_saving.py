@@ -9,7 +9,8 @@ from support.stores.writing import (
 )
 
 from celery_dlq.model.letter import Outcome
-from celery_dlq.spool import Spool, find_record
+from celery_dlq.spool.directory import Spool
+from celery_dlq.spool.segment import find_record
 from celery_dlq.worker.writing.writer import Writer
 
 

@@ -10,7 +10,7 @@ from support.stores.writing import (
     wait_until,
 )
 
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 
 
 def test_an_earlier_workers_spool_is_drained_at_the_start(writer, store, tmp_path):
@@ -25,7 +25,7 @@ def test_an_earlier_workers_spool_is_drained_at_the_start(writer, store, tmp_pat
 def test_new_letters_are_written_between_the_steps_of_a_long_drain(
     writer, store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("celery_dlq.spool.drain.STEP_RECORDS", 1)
+    monkeypatch.setattr("celery_dlq.spool.directory.STEP_RECORDS", 1)
     spooled_by_an_earlier_worker(tmp_path / "spool", 20)
     store.gate = threading.Event()
     writer.start()
@@ -40,7 +40,7 @@ def test_new_letters_are_written_between_the_steps_of_a_long_drain(
 def test_a_drain_that_the_stop_interrupts_goes_on_with_the_next_worker(
     writer, store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("celery_dlq.spool.drain.STEP_RECORDS", 1)
+    monkeypatch.setattr("celery_dlq.spool.directory.STEP_RECORDS", 1)
     spooled_by_an_earlier_worker(tmp_path / "spool", 20)
     store.gate = threading.Event()
     writer.start()

@@ -13,7 +13,7 @@ from support.stores.writing import (
 )
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 from celery_dlq.worker.writing import store_calls
 from celery_dlq.worker.writing import writer as writer_module
 from celery_dlq.worker.writing.saver_process import SaverGone

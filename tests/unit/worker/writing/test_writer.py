@@ -6,7 +6,7 @@ import pytest
 from support.factories import envelope, letter
 from support.stores.writing import spooled, submit, wait_until
 
-from celery_dlq.spool import Spool
+from celery_dlq.spool.directory import Spool
 from celery_dlq.worker.writing import writer as module
 from celery_dlq.worker.writing.writer import Writer
 

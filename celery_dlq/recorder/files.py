@@ -12,16 +12,23 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from celery_dlq.recorder import owner
-from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
+from celery_dlq.recorder.bodies import remove_returned, returned_in
 from celery_dlq.recorder.owner import Owner
-from celery_dlq.recorder.returned import remove_returned, returned_in
-from celery_dlq.recorder.segment import SUFFIX, Accepted, accepted_from
+from celery_dlq.recorder.segment import (
+    SUFFIX,
+    CopiedMessage,
+    EntryState,
+    ListedEntry,
+    NewerFile,
+    message_from,
+    read,
+)
 
 #: The suffix of a file that is kept because it is damaged, after what can be read in it was recovered.
 DAMAGED_SUFFIX = ".damaged"
 
 
-class LeftState(str, Enum):
+class FilesState(str, Enum):
     """The state of a process's directory."""
 
     #: Its process lives.
@@ -37,11 +44,11 @@ class LeftState(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
+class ProcessFiles:
     """A process's directory."""
 
     path: Path
-    state: LeftState
+    state: FilesState
     owner: Owner | None = None
     #: Messages that have not ended, and those of them that the broker has certainly forgotten; 0 if they
     #: cannot be counted.
@@ -69,16 +76,16 @@ class Standing:
     uncounted: int = 0
 
 
-def standing(found: Iterable[Left]) -> Standing:
+def standing(found: Iterable[ProcessFiles]) -> Standing:
     """The messages in these directories."""
     every = [*found]
-    gone = [one for one in every if one.state is LeftState.GONE]
+    gone = [one for one in every if one.state is FilesState.GONE]
     return Standing(
-        running=sum(one.messages for one in every if one.state is LeftState.IN_USE),
+        running=sum(one.messages for one in every if one.state is FilesState.IN_USE),
         unrecovered=sum(one.messages for one in gone),
         forgotten=sum(one.forgotten for one in gone),
         oldest_at=min((one.written_at for one in gone if one.forgotten), default=None),
-        uncounted=sum(one.state in (LeftState.NEWER, LeftState.UNREADABLE) for one in every),
+        uncounted=sum(one.state in (FilesState.NEWER, FilesState.UNREADABLE) for one in every),
     )
 
 
@@ -97,7 +104,7 @@ class _File:
         self.unsettled.discard(start)
 
 
-class Taken:
+class LockedFiles:
     """The files of a process that is gone, held by this process."""
 
     def __init__(self, directory: Path) -> None:
@@ -113,7 +120,7 @@ class Taken:
         #: The files that only a newer release can read, and why.
         self.newer: dict[Path, NewerFile] = {}
 
-    def has_returned(self, message: Accepted) -> bool:
+    def has_returned(self, message: CopiedMessage) -> bool:
         """Whether the body of a message returned in its process, and its result was on its way.
 
         :raises OSError: no permission.
@@ -125,7 +132,7 @@ class Taken:
     def _returned(self) -> frozenset[tuple[int, str]]:
         return returned_in(self.directory)
 
-    def messages(self) -> Iterator[tuple[Accepted, Callable[[], None]]]:
+    def messages(self) -> Iterator[tuple[CopiedMessage, Callable[[], None]]]:
         """The messages that had not ended, each with a function that marks it as settled.
 
         :raises OSError: a file cannot be read.
@@ -146,9 +153,9 @@ class Taken:
                     file.is_damaged = True
                     file.unsettled.discard(entry.start)
 
-    def _message_of(self, entry: Found) -> Accepted | None:
+    def _message_of(self, entry: ListedEntry) -> CopiedMessage | None:
         try:
-            return accepted_from(
+            return message_from(
                 entry.facts, entry.body, worker=self.worker, process=self.process, marks=entry.marks
             )
         except ValueError:
@@ -171,7 +178,7 @@ class Taken:
         return damaged
 
 
-def look(parent: Path) -> Iterator[Left]:
+def look(parent: Path) -> Iterator[ProcessFiles]:
     """The directories in ``parent``, by name; none if it does not exist. Changes nothing.
 
     :raises OSError: no permission to read them, or it is not a directory.
@@ -186,7 +193,7 @@ def look(parent: Path) -> Iterator[Left]:
 
 
 @contextlib.contextmanager
-def taken(directory: Path) -> Iterator[Taken | None]:
+def locked_files(directory: Path) -> Iterator[LockedFiles | None]:
     """The files in ``directory``, if its process is gone; no other process has them within the block. None if
     the process may live, another one recovers them, or only damaged files are left.
 
@@ -194,17 +201,17 @@ def taken(directory: Path) -> Iterator[Taken | None]:
     """
     with owner.lock_of_gone(directory) as is_free:
         is_left = is_free and not owner.may_live_elsewhere(directory)
-        yield Taken(directory) if is_left and not _has_only_damaged(directory) else None
+        yield LockedFiles(directory) if is_left and not _has_only_damaged(directory) else None
 
 
-def _look_at(directory: Path) -> Left:
+def _look_at(directory: Path) -> ProcessFiles:
     files = [*directory.iterdir()]
     counts = [_count(path) for path in _files(directory)]
     known = [count for count in counts if count is not None]
     statuses = [path.stat() for path in files] or [directory.stat()]
-    return Left(
+    return ProcessFiles(
         path=directory,
-        state=LeftState.NEWER if None in counts else _state(directory),
+        state=FilesState.NEWER if None in counts else _state(directory),
         owner=owner.owner_in(directory),
         messages=sum(messages for messages, _ in known),
         forgotten=sum(forgotten for _, forgotten in known),
@@ -223,11 +230,11 @@ def _count(path: Path) -> tuple[int, int] | None:
     return len(entries), sum(entry.is_acknowledged for entry in entries)
 
 
-def _state(directory: Path) -> LeftState:
+def _state(directory: Path) -> FilesState:
     with owner.lock_of_gone(directory) as is_free:
         if not is_free or owner.may_live_elsewhere(directory):
-            return LeftState.IN_USE
-    return LeftState.DAMAGED if _has_only_damaged(directory) else LeftState.GONE
+            return FilesState.IN_USE
+    return FilesState.DAMAGED if _has_only_damaged(directory) else FilesState.GONE
 
 
 def _has_only_damaged(directory: Path) -> bool:
@@ -235,9 +242,9 @@ def _has_only_damaged(directory: Path) -> bool:
     return is_damaged and not _files(directory)
 
 
-def _unreadable(directory: Path) -> Left:
+def _unreadable(directory: Path) -> ProcessFiles:
     written_at = datetime.fromtimestamp(directory.stat().st_mtime, timezone.utc)
-    return Left(path=directory, state=LeftState.UNREADABLE, written_at=written_at)
+    return ProcessFiles(path=directory, state=FilesState.UNREADABLE, written_at=written_at)
 
 
 def directories(parent: Path) -> list[Path]:

@@ -6,20 +6,20 @@ import os
 
 import pytest
 
-from celery_dlq.recorder import returned
-from celery_dlq.recorder.returned import has_returned, remove_returned, returned_in
+from celery_dlq.recorder import bodies
+from celery_dlq.recorder.bodies import has_returned, remove_returned, returned_in
 
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    monkeypatch.setattr(returned, "_shared", None)
-    returned.share(tmp_path)
+    monkeypatch.setattr(bodies, "_shared", None)
+    bodies.share(tmp_path)
     yield tmp_path
-    returned.unshare(tmp_path / "another")
+    bodies.unshare(tmp_path / "another")
     assert returned_in(tmp_path) is not None
-    assert returned._shared is not None
-    returned.unshare(tmp_path)
-    assert returned._shared is None
+    assert bodies._shared is not None
+    bodies.unshare(tmp_path)
+    assert bodies._shared is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -31,7 +31,7 @@ def in_child(monkeypatch):
         child = os.fork()
         if child == 0:
             process = type("Process", (), {"index": index})
-            monkeypatch.setattr(returned, "current_process", process)
+            monkeypatch.setattr(bodies, "current_process", process)
             for one in work:
                 one()
             os._exit(0)
@@ -42,18 +42,18 @@ def in_child(monkeypatch):
 
 
 def noting(task_id):
-    return lambda: returned.note(task_id)
+    return lambda: bodies.note(task_id)
 
 
 def test_a_body_that_has_returned_is_known_until_the_next_one_begins(shared, in_child):
-    first = in_child(0, returned.begin, noting("a"))
-    second = in_child(1, noting("b"), returned.begin)
+    first = in_child(0, bodies.begin, noting("a"))
+    second = in_child(1, noting("b"), bodies.begin)
     third = in_child(2, noting("c"), noting("é"))
     assert has_returned(first, "a")
     assert not has_returned(first, "b")
     assert not has_returned(second, "b")
     assert returned_in(shared) == {(first, "a"), (third, "é")}
-    fourth = in_child(0, returned.begin)
+    fourth = in_child(0, bodies.begin)
     assert not has_returned(first, "a")
     assert not has_returned(fourth, "a")
     assert not has_returned(None, "a")
@@ -68,9 +68,9 @@ def test_what_has_no_slot_is_not_noted(shared, in_child):
 
 
 def test_a_worker_without_the_file_notes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(returned, "_shared", None)
-    returned.begin()
-    returned.note("a")
+    monkeypatch.setattr(bodies, "_shared", None)
+    bodies.begin()
+    bodies.note("a")
     assert not has_returned(os.getpid(), "a")
     assert returned_in(tmp_path) == frozenset()
     remove_returned(tmp_path)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from billiard.process import current_process
 
-from celery_dlq.base.process import private_opener
+from celery_dlq.base.process import mapped
 
 _NAME = "returned"
 
@@ -36,10 +36,7 @@ def share(directory: Path) -> None:
     :raises OSError: it cannot be made, or the disk is full.
     """
     global _shared, _directory
-    with open(directory / _NAME, "x+b", opener=private_opener) as file:
-        # A page that the disk has no room for would end the process when it is written to.
-        os.posix_fallocate(file.fileno(), 0, _SLOTS * _SLOT.size)
-        _shared, _directory = mmap.mmap(file.fileno(), _SLOTS * _SLOT.size), directory
+    _shared, _directory = mapped(directory / _NAME, _SLOTS * _SLOT.size), directory
 
 
 def unshare(directory: Path) -> None:

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from celery_dlq.recorder import LeftState, Standing, look, standing, taken
+from celery_dlq.recorder.files import FilesState, Standing, locked_files, look, standing
 
 PROGRAM = """
 import sys, time
 from types import SimpleNamespace
-from celery_dlq.recorder import FlightRecorder
+from celery_dlq.recorder.flight import FlightRecorder
 
 recorder = FlightRecorder(sys.argv[1], worker="w@host")
 for number in range(3):
@@ -50,8 +50,8 @@ def kill(worker):
 
 def test_files_of_a_living_process_are_left_alone(worker, tmp_path):
     [found] = look(tmp_path)
-    assert (found.state, found.messages) == (LeftState.IN_USE, 2)
-    with taken(found.path) as files:
+    assert (found.state, found.messages) == (FilesState.IN_USE, 2)
+    with locked_files(found.path) as files:
         assert files is None
 
 
@@ -69,7 +69,7 @@ def test_the_messages_of_all_directories_are_added_up(worker, tmp_path):
 def test_messages_that_the_broker_may_deliver_again_are_not_overdue(worker, tmp_path):
     kill(worker)
     [found] = look(tmp_path)
-    with taken(found.path) as files:
+    with locked_files(found.path) as files:
         next(files.messages())[1]()
     seen = standing(look(tmp_path))
     assert (seen.unrecovered, seen.forgotten, seen.oldest_at) == (1, 0, None)
@@ -78,17 +78,17 @@ def test_messages_that_the_broker_may_deliver_again_are_not_overdue(worker, tmp_
 def test_messages_of_a_killed_process_are_read_and_its_files_deleted(worker, tmp_path):
     kill(worker)
     [found] = look(tmp_path)
-    assert (found.state, found.messages) == (LeftState.GONE, 2)
-    with taken(found.path) as files:
+    assert (found.state, found.messages) == (FilesState.GONE, 2)
+    with locked_files(found.path) as files:
         messages = list(files.messages())
         read = [(one.headers["id"], one.is_acknowledged, one.body) for one, _ in messages]
         assert read == [("1", True, b"[[1], {}, {}]"), ("2", False, b"[[2], {}, {}]")]
         assert messages[0][0].properties == {"when": b"bytes"}
-        with taken(found.path) as others:
+        with locked_files(found.path) as others:
             assert others is None
         messages[0][1]()
         files.finish()
-    with taken(found.path) as files:
+    with locked_files(found.path) as files:
         assert [one.headers["id"] for one, _ in files.messages()] == ["2"]
         for _, settle in files.messages():
             settle()
@@ -103,10 +103,10 @@ def test_a_damaged_file_is_kept_and_what_can_be_read_is_read(worker, tmp_path):
     data = bytearray(path.read_bytes())
     data[data.index(b"[[2], {}, {}]")] ^= 1
     path.write_bytes(data)
-    with taken(directory) as files:
+    with locked_files(directory) as files:
         for one, settle in files.messages():
             assert one.headers["id"] == "1"
             settle()
         [kept] = files.finish()
     assert kept.suffix == ".damaged"
-    assert [one.state for one in look(tmp_path)] == [LeftState.DAMAGED]
+    assert [one.state for one in look(tmp_path)] == [FilesState.DAMAGED]
