@@ -62,7 +62,11 @@ class Engine:
         :raises HandlerError: the broker does not accept the messages of a handler. The others had their turn.
         """
         statuses = self._store.automations.statuses()
-        self._stop_unfinished()
+        for operation_id in self._store.automations.unfinished():
+            operation = self._store.operations.get(operation_id)
+            # Also those that no worker runs.
+            if operation is not None and operation.state not in ENDED:
+                self._stop(operation, statuses)
         waits_s, unsent = [TRY_S], list[HandlerError]()
         for handler in _active(self._handlers, statuses):
             try:
@@ -92,10 +96,14 @@ class Engine:
 
         :raises StoreError: the store failed.
         """
+        return self._stop(operation, self._store.automations.statuses())
+
+    def _stop(self, operation: Operation, statuses: dict[str, AutoStatus]) -> bool:
+        """Cancel an operation if it may send nothing more; returns whether it may not."""
         name = auto_of(operation.who)
         if not name:
             return False
-        why = conditions.why_stopped(self._store.automations.statuses(), name)
+        why = conditions.why_stopped(statuses, name)
         # The worker that began it may have other settings.
         auto = self.autos.get(name)
         if auto is not None and not why:
@@ -108,13 +116,6 @@ class Engine:
                     who=actor_of(name), cause=why, now=self._now(),
                 )  # fmt: skip
         return bool(why)
-
-    def _stop_unfinished(self) -> None:
-        """Cancel operations that may send nothing more, also those that no worker runs."""
-        for operation_id in self._store.automations.unfinished():
-            operation = self._store.operations.get(operation_id)
-            if operation is not None and operation.state not in ENDED:
-                self.must_stop(operation)
 
 
 def _active(known: Mapping[str, T], statuses: dict[str, AutoStatus]) -> list[T]:

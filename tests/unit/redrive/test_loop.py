@@ -17,7 +17,7 @@ from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.ledger import Ledger
 from celery_dlq.redrive.letter.payload import OpenLetter
 from celery_dlq.redrive.letter.repair import Prepared
-from celery_dlq.store.redrive.send_log import Claims
+from celery_dlq.store.redrive.claims import Claims
 
 
 def skipped(store, operation):
