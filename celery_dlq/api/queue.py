@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
-    from celery_dlq.worker.admission.breaker import Breaker
+    from celery_dlq.worker.admission.valve import Valve
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.capture import Capture
     from celery_dlq.worker.writing.saver_process import SaverProcess
@@ -134,9 +134,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         return capture
 
     @property
-    def breakers(self) -> Sequence[Breaker]:
-        """The breakers of all consumers in this process; in a pool process, those of its parent."""
-        return [capture.breaker for capture in self.captures]
+    def valves(self) -> Sequence[Valve]:
+        """The valves of all consumers in this process; in a pool process, those of its parent."""
+        return [capture.valve for capture in self.captures]
 
     def worker_starts(self, worker: Any) -> None:
         """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""

@@ -22,8 +22,8 @@ from celery.exceptions import InvalidTaskError
 from celery.utils.log import get_logger
 
 from celery_dlq.worker.body.batch import run_batch
-from celery_dlq.worker.request.classes import RecordedRequest
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.classes import RecordedRequest
+from celery_dlq.worker.end.request import DLQRequest
 
 logger: logging.Logger = get_logger(__name__)
 

@@ -19,18 +19,16 @@ from celery_dlq.recorder import FlightRecorder, Uncovered
 from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.recorder.tags import Tags
 from celery_dlq.worker.admission import Admission
-from celery_dlq.worker.admission.breaker import Breaker
-from celery_dlq.worker.admission.circuits import CircuitBoard
 from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
-from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.admission.valve import Valve
 from celery_dlq.worker.batches import take_over
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.celery_quirks.unacked import Unacknowledged
 from celery_dlq.worker.celery_quirks.visibility import kind_of
+from celery_dlq.worker.end.classes import bound
 from celery_dlq.worker.reception import Reception
-from celery_dlq.worker.request.classes import bound
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 from celery_dlq.worker.writing.saver_process import SaverProcess
@@ -116,12 +114,10 @@ class Capture:
         message go, the message passes the guards after it."""
         return Admission(
             [
-                # First, so that the store is not asked about messages that go back to the broker from here.
-                self.gate,
                 self.copies,
-                # After these two: a message that they let go is still parked if its circuit has opened in the
-                # meantime.
-                self.breaker,
+                # After the copies: a message that they let go is still held or parked if its circuit has
+                # opened in the meantime.
+                self.valve,
                 # After the guards that let messages go later: none of these may run at the same time as an
                 # isolated one.
                 self.isolation,
@@ -131,19 +127,14 @@ class Capture:
         )
 
     @cached_property
-    def gate(self) -> Gate:
-        """Holds the messages of tasks that only fail, and all messages while the writer is full."""
-        return Gate(self.writer.is_full)
-
-    @cached_property
     def copies(self) -> Copies:
         """Lets one copy of each message run."""
         return Copies(self.desk)
 
     @cached_property
-    def breaker(self) -> Breaker:
-        """Parks messages whose circuit is open."""
-        return Breaker(self, self.desk, CircuitBoard(self.writer))
+    def valve(self) -> Valve:
+        """Parks messages whose circuit is open, and holds messages while the writer is full."""
+        return Valve(self, self.desk, self.writer)
 
     @cached_property
     def isolation(self) -> IsolatedRun:
@@ -170,11 +161,11 @@ class Capture:
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
     ) -> None:
         """Make ``what`` durable, then call ``then``. An urgent record does not wait for further records."""
-        self.gate.note(what)
+        self.valve.note(what)
         if self.app.meter is not None and isinstance(what, DeadLetter):
             then = self.app.meter.dead_lettered(what, then)
         if urgent and self.desk.is_in_loop:
-            then = self.gate.make_room(then)
+            then = self.valve.make_room(then)
         self.desk.write(what, then, urgent=urgent)
 
     def write_now(self, what: DeadLetter | Outcome) -> None:

@@ -26,11 +26,11 @@ from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
+from celery_dlq.worker.end.handover import RULE, end_unrun
+from celery_dlq.worker.end.letters import dead_letter
+from celery_dlq.worker.end.malformed import malformation, refusal
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
 from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents
-from celery_dlq.worker.request.handover import RULE, end_unrun
-from celery_dlq.worker.request.letters import dead_letter
-from celery_dlq.worker.request.malformed import malformation, refusal
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)

@@ -26,8 +26,8 @@ from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
 from celery_dlq.worker.celery_quirks.pools import keep_jobs, renew_locks_after_fork
 from celery_dlq.worker.celery_quirks.redis_take import Taker, why_not
+from celery_dlq.worker.end.handover import HandOver
 from celery_dlq.worker.foreign import Foreign
-from celery_dlq.worker.request.handover import HandOver
 from celery_dlq.worker.uncaptured import gaps
 
 logger: logging.Logger = get_logger(__name__)
@@ -163,11 +163,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
             "dlq": {
                 "stalled": None if stall is None else stall.to_dict(),
                 "unwritten": self._capture.writer.waiting,
-                **self._capture.gate.status(),
-                "circuits": {
-                    **self._capture.breaker.status(),
-                    **self._capture.gate.circuits.status(),
-                },
+                **self._capture.valve.status(),
                 "recorded": self._capture.flight_recorder.recorded,
                 "unrecorded": self._capture.flight_recorder.uncovered,
                 "hooks": queue.hooks.status(),

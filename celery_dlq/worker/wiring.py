@@ -68,15 +68,15 @@ class Wiring(Protocol):
         """The metrics of this worker; None if they are off."""
 
     @property
-    def breakers(self) -> Sequence[Breaker]:
-        """The breakers of all consumers in this process; in a process of a pool, those of its parent."""
+    def valves(self) -> Sequence[Valve]:
+        """The valves of all consumers in this process; in a process of a pool, those of its parent."""
 
     @property
     def capture(self) -> Captures:
         """The capture for requests that no consumer's strategy has made."""
 
 
-class Breaker(Protocol):
+class Valve(Protocol):
     """The circuits, as the ends of runs see them."""
 
     def opens_with(self, task: Any, args: Any, kwargs: Any) -> bool:
@@ -125,7 +125,7 @@ class Captures(Protocol):
     app: Wiring
 
     @property
-    def breaker(self) -> Breaker:
+    def valve(self) -> Valve:
         """The circuits."""
 
     @property

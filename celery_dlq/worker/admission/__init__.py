@@ -8,8 +8,13 @@ room knows the request class and the room that writes. It may not know the step,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from celery.utils.log import get_logger
+
+logger: logging.Logger = get_logger(__name__)
 
 #: Passes a request (a worker's Request) on to the next step.
 Onward = Callable[[Any], object]
@@ -71,13 +76,16 @@ class ConsumerGuard(Guard):
 
 def watch_end(request: Any, note: Callable[[tuple[Any, Any, Any]], object]) -> None:
     """Call ``note`` with ``(failed, result or ExceptionInfo, seconds)`` before Celery learns that the run of
-    ``request`` has ended."""
+    ``request`` has ended. An error of ``note`` is logged."""
     # Celery overrides on_success in a subclass for each task, but not on the instance.
     end = request.on_success
 
     def on_success(result: tuple[Any, Any, Any], **kwargs: Any) -> None:
         request.__dict__.pop("on_success", None)  # it refers to the request
-        note(result)
+        try:
+            note(result)
+        except Exception:
+            logger.exception("celery_dlq could not note the end of %s", request)
         end(result, **kwargs)
 
     request.__dict__["on_success"] = on_success

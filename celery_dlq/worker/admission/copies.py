@@ -34,8 +34,8 @@ from celery_dlq.model.headers import (
 )
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import ConsumerGuard, Onward
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.message import came_back, letter_id
-from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:

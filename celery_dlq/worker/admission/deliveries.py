@@ -38,8 +38,8 @@ from celery.utils.log import get_logger
 from celery_dlq.base import process
 from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.message import brokers_count, is_dropped_next
-from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:

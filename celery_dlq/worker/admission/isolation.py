@@ -20,7 +20,7 @@ from celery.utils.log import get_logger
 from celery.worker import state
 
 from celery_dlq.worker.admission import ConsumerGuard
-from celery_dlq.worker.request.handover import free_slot
+from celery_dlq.worker.end.handover import free_slot
 
 logger: logging.Logger = get_logger(__name__)
 

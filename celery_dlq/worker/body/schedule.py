@@ -2,8 +2,8 @@
 which budget.
 
 Failures during an outage, that is, while their circuit is open, do not use up an attempt. The process of a
-pool that runs a body does not know the circuits. It asks the breakers that it inherited from its parent. The
-parent's breakers share with it the names of the circuits that are open, or that one more failure would open.
+pool that runs a body does not know the circuits. It asks the valves that it inherited from its parent. The
+parent's valves share with it the names of the circuits that are open, or that one more failure would open.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def is_outage(task: TaskOptions, request: Context) -> bool:
     if not task.dlq_breaker_failures:
         return False
     args, kwargs = request.args or (), request.kwargs or {}
-    return any(breaker.opens_with(task, args, kwargs) for breaker in task._wiring.breakers)
+    return any(valve.opens_with(task, args, kwargs) for valve in task._wiring.valves)
 
 
 def budget_of(task: TaskOptions) -> RetryBudget | None:

@@ -39,6 +39,6 @@ Each docstring names the lines that cause the behaviour, and the test that fails
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of
 ``catch_unreadable``, ``keep_jobs``, ``renew_locks_after_fork`` and ``redis_take``, and
 ``worker/capture.py`` the guard ``GreenShutdown``. ``worker/body/again.py`` calls
-``sendable``; ``worker/request/handover.py`` calls ``forget_job`` and ``free_slots_in_turn``.
-``worker/request/closing.py`` and ``worker/foreign.py`` call ``delete_if_rejected``.
+``sendable``; ``worker/end/handover.py`` calls ``forget_job`` and ``free_slots_in_turn``.
+``worker/end/closing.py`` and ``worker/foreign.py`` call ``delete_if_rejected``.
 """

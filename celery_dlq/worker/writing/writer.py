@@ -107,7 +107,7 @@ class Inbox:
     ) -> None:
         self._size, self._batch_size, self._monotonic = size, batch_size, monotonic
         # Not bounded here: a worker's event loop that waits for room answers no ping and sends no
-        # heartbeat. The gate stops feeding it instead (worker/admission/gate.py).
+        # heartbeat. The valve stops feeding it instead (worker/admission/valve.py).
         self._items: queue.Queue[Item] = queue.Queue()
         self._waiting_bytes, self._counting = 0, threading.Lock()
         #: Set while an item waits that must not wait for others.

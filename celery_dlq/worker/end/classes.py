@@ -14,8 +14,8 @@ from kombu.utils.imports import symbol_by_name
 
 from celery_dlq.base.process import pid_of_run
 from celery_dlq.recorder import Entry, FlightRecorder
-from celery_dlq.worker.request.closing import Closing
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.closing import Closing
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.wiring import Captures
 
 
@@ -24,11 +24,11 @@ class RecordedRequest(Request):  # type: ignore[misc]
     their messages earlier. It keeps a message in the flight recorder from before its acknowledgement until
     its run has ended.
 
-    It comes after :class:`~celery_dlq.worker.request.request.DLQRequest` in the order of methods: whatever
+    It comes after :class:`~celery_dlq.worker.end.request.DLQRequest` in the order of methods: whatever
     that class calls last, when the letter is safe, ends here.
     """
 
-    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.end.classes`.
     _dlq_recorder: ClassVar[FlightRecorder]
     #: The message in the recorder, while it runs.
     _dlq_entry: Entry | None = None

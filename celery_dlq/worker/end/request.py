@@ -34,16 +34,14 @@ from celery_dlq.recorder.returned import has_returned
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
 from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green
-from celery_dlq.worker.failure import aborted, unwrap
-from celery_dlq.worker.message import came_back, letter_id
-from celery_dlq.worker.request.closing import (
+from celery_dlq.worker.end.closing import (
     Closing,
     Finish,
     Probe,
-    report_to_breaker,
+    report_to_valve,
     send_redriven_event,
 )
-from celery_dlq.worker.request.fate import (
+from celery_dlq.worker.end.fate import (
     Fate,
     fate_of,
     is_bystander,
@@ -51,15 +49,17 @@ from celery_dlq.worker.request.fate import (
     stored_success,
     success_is_stored,
 )
-from celery_dlq.worker.request.handover import DeliveryCount, end_unrun
-from celery_dlq.worker.request.letters import (
+from celery_dlq.worker.end.handover import DeliveryCount, end_unrun
+from celery_dlq.worker.end.letters import (
     letter_of_cancelled,
     letter_of_poison,
     letter_of_refused,
     letter_of_run,
     letter_of_unsent_retry,
 )
-from celery_dlq.worker.request.malformed import check_request, is_plain
+from celery_dlq.worker.end.malformed import check_request, is_plain
+from celery_dlq.worker.failure import aborted, unwrap
+from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
@@ -74,9 +74,9 @@ class DLQRequest(Request):  # type: ignore[misc]
 
     #: Set while it runs as the probe of an open circuit.
     dlq_probe: Probe | None = None
-    #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.end.classes`.
     _dlq_capture: ClassVar[Captures | None] = None
-    #: Whether its end was reported to the breaker.
+    #: Whether its end was reported to the valve.
     _dlq_reported = False
     #: Counts its delivery, if the broker has delivered its message before.
     _dlq_count: DeliveryCount | None = None
@@ -150,7 +150,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             # From before_start or similar: the body's own never gets here. Celery's on_failure would raise
             # it again, and end the worker.
             exc = exc_info.exception = aborted(exc)
-        report_to_breaker(self, end, exc)
+        report_to_valve(self, end, exc)
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
@@ -172,7 +172,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         if soft:
             finish()
             return
-        report_to_breaker(self, UNREPORTED, exc)
+        report_to_valve(self, UNREPORTED, exc)
         self._end_run(exc, UNREPORTED, "", finish)
 
     def _end_run(self, exc: BaseException, end: RunEnd, traceback: str, finish: Finish) -> None:
@@ -365,7 +365,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     def _end_unrun(self, exc: Exception, letter: DeadLetter | None) -> None:
         if self._dlq_count is not None:
             self._dlq_count.end()
-        report_to_breaker(self, UNREPORTED, exc)
+        report_to_valve(self, UNREPORTED, exc)
         self._close(letter, partial(end_unrun, self, exc, super().on_failure))
 
     def _success_was_stored(self) -> Any:

@@ -25,6 +25,8 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import Circuit, Delivery
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.parking import new_parking
+from celery_dlq.worker.end.fate import Fate, is_internal
+from celery_dlq.worker.end.handover import RULE
 from celery_dlq.worker.failure import (
     bounded_traceback,
     failure_after,
@@ -34,8 +36,6 @@ from celery_dlq.worker.failure import (
 )
 from celery_dlq.worker.grouping import grounds_of
 from celery_dlq.worker.message import Contents, envelope, letter_id, name_of, sendable_envelope
-from celery_dlq.worker.request.fate import Fate, is_internal
-from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.wiring import Wiring
 
 logger: logging.Logger = get_logger(__name__)

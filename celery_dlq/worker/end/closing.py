@@ -18,7 +18,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
-from celery_dlq.worker.request.fate import is_internal
+from celery_dlq.worker.end.fate import is_internal
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -129,18 +129,18 @@ class Probe(NamedTuple):
     token: str
 
 
-def report_to_breaker(request: Any, end: RunEnd, exc: BaseException) -> None:
-    """Report to the breaker, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
+def report_to_valve(request: Any, end: RunEnd, exc: BaseException) -> None:
+    """Report to the valve, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
     This comes before its letter is written, because other messages run in the meantime."""
     if request._dlq_reported or is_internal(request):
         return
     request._dlq_reported = True
     try:
-        request.dlq.breaker.ended(request, _verdict(request, end, exc))
+        request.dlq.valve.ended(request, _verdict(request, end, exc))
     except Exception:
         # The next steps write the letter, and acknowledge the message.
         logger.exception(
-            "the end of %s[%s] was not reported to the breaker", request.name, request.id
+            "the end of %s[%s] was not reported to the valve", request.name, request.id
         )
 
 

@@ -23,7 +23,7 @@ from celery_dlq.errors import PoolFailed
 from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.body.report import einfo_of, failed_outside
 from celery_dlq.worker.celery_quirks.pools import forget_job, free_slots_in_turn
-from celery_dlq.worker.request.fate import is_internal
+from celery_dlq.worker.end.fate import is_internal
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -37,7 +37,7 @@ Refuse = Callable[[Any, InvalidTaskError], object]
 class HandOver:
     """Stands between a worker and its pool.
 
-    :param refuse_other: ends requests that are not on :class:`~celery_dlq.worker.request.request.DLQRequest`.
+    :param refuse_other: ends requests that are not on :class:`~celery_dlq.worker.end.request.DLQRequest`.
     """
 
     def __init__(self, consumer: Any, refuse_other: Refuse) -> None:

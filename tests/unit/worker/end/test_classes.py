@@ -20,8 +20,8 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
 from celery_dlq.recorder.layout import Mark, read
 from celery_dlq.worker.batches import _Batch
-from celery_dlq.worker.request import letters
-from celery_dlq.worker.request.classes import RecordedRequest, bound
+from celery_dlq.worker.end import letters
+from celery_dlq.worker.end.classes import RecordedRequest, bound
 
 SUCCESS = (False, None, 0.1)
 
