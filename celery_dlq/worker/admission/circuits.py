@@ -61,15 +61,16 @@ class OwnCircuits:
 
     def failed(self, task: str) -> None:
         """Note that a run of ``task`` has failed: its message is a letter, or retried."""
+        limits = self.limits.get(task)
+        if limits is None:
+            return
 
         def after(circuit: Circuit, now: datetime) -> Circuit:
             if circuit.state is CircuitState.HALF_OPEN:
                 return probe_ended(circuit, now, circuit.probe, Verdict.TRANSIENT, limits)
             return breaker.failed(circuit, now, limits)
 
-        limits = self.limits.get(task)
-        if limits is not None:
-            self._change(task, after)
+        self._change(task, after)
 
     def succeeded(self, task: str) -> None:
         """Note that a message of ``task`` has succeeded."""
@@ -152,7 +153,7 @@ class SharedCircuits:
         """Note that a run ended in a transient failure. If this worker alone has seen enough of them, the
         circuit opens here at once."""
         with self._lock:
-            seen = self._seen[name] = self._seen.pop(name, None) or _Seen(limits)
+            seen = self._seen[name] = self._seen.pop(name, _Seen(limits))
             seen.limits, seen.untold, self._has_news = limits, seen.untold + 1, True
             if len(self._seen) > WAITING:
                 del self._seen[next(iter(self._seen))]

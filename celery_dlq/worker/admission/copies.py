@@ -33,7 +33,7 @@ from celery_dlq.model.headers import (
     sending_of,
 )
 from celery_dlq.store.base import Drop
-from celery_dlq.worker.admission import ConsumerGuard, Onward
+from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
@@ -80,7 +80,7 @@ class _Report:
     about: Any
 
 
-class Copies(ConsumerGuard):
+class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
     def __init__(self, desk: LoopCallbacks) -> None:

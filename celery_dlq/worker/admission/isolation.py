@@ -19,7 +19,7 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.worker.admission import ConsumerGuard
+from celery_dlq.worker.admission import Guard
 from celery_dlq.worker.end.handover import free_slot
 
 logger: logging.Logger = get_logger(__name__)
@@ -44,7 +44,7 @@ class _Isolation:
     running: bool = False
 
 
-class IsolatedRun(ConsumerGuard):
+class IsolatedRun(Guard):
     """Holds all other requests while one request is alone, or waits to be alone. A held message stays
     unacknowledged, so the broker delivers it again however the worker ends."""
 

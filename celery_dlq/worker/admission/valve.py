@@ -29,10 +29,11 @@ from celery.worker import state
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.model.worker import Circuit, CircuitState
+from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import probed
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import NO_COPY
-from celery_dlq.worker.admission import ConsumerGuard, Onward, watch_end
+from celery_dlq.worker.admission import Guard, Onward, watch_end
 from celery_dlq.worker.admission.circuits import Clock, OwnCircuits, SharedCircuits
 from celery_dlq.worker.body.report import reported
 from celery_dlq.worker.end.closing import Probe
@@ -77,7 +78,7 @@ class _Held:
     size: int
 
 
-class Valve(ConsumerGuard):
+class Valve(Guard):
     """Parks or holds messages, and lets probes run: one among all workers, or one of each task in this
     worker.
 
@@ -100,6 +101,9 @@ class Valve(ConsumerGuard):
         #: Tasks with a limit of transient failures.
         self._watched: frozenset[str] = frozenset()
         self._give_slot_back: Callable[[], object] | None = None
+        self.parking = _Parking(self)
+        #: Leads a request past the guards after :attr:`parking`.
+        self._enter: Onward
         #: Exchanges since a message came, or a run ended.
         self._quiet_ticks = 0
         #: The running probes, each with what follows if it ends without a result.
@@ -111,21 +115,12 @@ class Valve(ConsumerGuard):
 
     def join(self, consumer: Any, onward: Onward) -> bool:
         """Every message has to pass: the writer may be full at any time."""
-        tasks = {str(task.name): task for task in consumer.app.tasks.values()}
-        self._watched = frozenset(name for name in tasks if limits_of(tasks[name], FAILURES))
-        streaks = {name: limits_of(task, STREAK) for name, task in tasks.items()}
-        own = {name: limits for name, limits in streaks.items() if limits}
-        self.own = OwnCircuits(own, self._monotonic)
-        # Only prefork has slots; in other pools a message waits in the pool itself.
-        self._give_slot_back = getattr(consumer.controller, "_quick_release", None)
+        self.own = OwnCircuits(_limits_of_all(consumer, STREAK), self._monotonic)
         return super().join(consumer, onward)
 
     def admits(self, request: Any) -> bool:
-        """Whether ``request`` may run now. If not, it is held or parked, or it waits until the store has said
-        whether it was parked before, or is the probe."""
-        if not (self.own.limits or self._watched or self._is_full()):
-            return True
-        return not self._holds(request) and self._passes(request)
+        """Whether the task of ``request`` may run. If not, the request is held."""
+        return (not self.own.limits and not self._is_full()) or not self._holds(request)
 
     def start(self) -> None:
         """The broker is connected."""
@@ -274,7 +269,7 @@ class Valve(ConsumerGuard):
         with self._lock:
             for held in self._held:
                 if not full and self._may_go(held.request):
-                    freed.append((held, self._let_in))
+                    freed.append((held, self._onward))
                 elif now - held.since > self._hold_at_most_s:
                     freed.append((held, _give_back))
                 else:
@@ -291,13 +286,16 @@ class Valve(ConsumerGuard):
         self._probes[request] = partial(self.own.probe_ended, task, request.id)
         return True
 
-    def _let_in(self, request: Any) -> None:
-        if self._passes(request):
-            self._onward(request)
-
     # Parking
 
-    def _passes(self, request: Any) -> bool:
+    def join_after_copies(self, consumer: Any, onward: Onward) -> bool:
+        """Get ready to park. Returns whether any task of the app has a limit of transient failures."""
+        self._enter, self._watched = onward, frozenset(_limits_of_all(consumer, FAILURES))
+        # Only prefork has slots; in other pools a message waits in the pool itself.
+        self._give_slot_back = getattr(consumer.controller, "_quick_release", None)
+        return bool(self._watched)
+
+    def passes(self, request: Any) -> bool:
         """Whether the shared circuit of ``request`` is closed. If it is not, the message is parked, or runs
         as the probe. A message that came back waits until the store has said whether it was parked
         before: the worker that parked it may have lost its connection before it could acknowledge it."""
@@ -326,7 +324,7 @@ class Valve(ConsumerGuard):
             )
             _settle(request)
         elif self._is_let_through(request):
-            self._onward(request)
+            self._enter(request)
 
     def _is_let_through(self, request: Any) -> bool:
         if request.type in self.shared.tasks and self._diverts(request):
@@ -379,7 +377,7 @@ class Valve(ConsumerGuard):
         with _guarded("decide about", request):
             runs = self._may_run(request, probe, connection, changed)
         if runs:
-            self._onward(request)
+            self._enter(request)
 
     def _may_run(
         self, request: Any, probe: Probe, connection: int, changed: tuple[Circuit, ...] | None
@@ -439,6 +437,15 @@ class Valve(ConsumerGuard):
         _settle(request)
 
 
+class _Parking(Guard):
+    """The second place of ``valve`` among the guards. It parks after the check for copies, because each copy
+    would be parked under a name of its own, and run. It holds before that check, because the store is not to
+    be asked about messages that may go back to the broker."""
+
+    def __init__(self, valve: Valve) -> None:
+        self.join, self.admits = valve.join_after_copies, valve.passes  # type: ignore[method-assign]
+
+
 @contextlib.contextmanager
 def _guarded(act: str, about: object) -> Iterator[None]:
     """Log an error of the valve, which must not keep a message from running, or from being settled."""
@@ -446,6 +453,11 @@ def _guarded(act: str, about: object) -> Iterator[None]:
         yield
     except Exception:
         logger.exception("celery_dlq could not %s %s", act, about)
+
+
+def _limits_of_all(consumer: Any, option: str) -> dict[str, BreakerLimits]:
+    tasks = consumer.app.tasks.values()
+    return {str(task.name): found for task in tasks if (found := limits_of(task, option))}
 
 
 def _raise_prefetch(qos: Any) -> int:

@@ -146,7 +146,9 @@ class Worker:
         self.valve = Valve(
             self.wiring, self.desk, world, draw=lambda _low, high: high, monotonic=world
         )
-        Admission([self.valve]).join(self.consumer, self.consumer.on_task_request)
+        Admission([self.valve, self.valve.parking]).join(
+            self.consumer, self.consumer.on_task_request
+        )
         self.valve.start()
 
     @property

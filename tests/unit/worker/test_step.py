@@ -11,7 +11,7 @@ from celery.concurrency import prefork, solo, thread
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import SettingsError
 from celery_dlq.worker import step
-from celery_dlq.worker.step import CaptureStep, LastStep
+from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 
 @pytest.fixture

@@ -197,8 +197,9 @@ def test_one_that_came_back_and_is_written_down_is_not_counted_after_its_letter(
 def test_a_probe_of_a_circuit_is_given_back(app, make, desk, worker):
     ended = []
     app.dead_letter_queue.capture.__dict__["valve"] = SimpleNamespace(
-        ended=lambda request, verdict: ended.append((request.dlq_probe, verdict))
-    )
+        note=lambda _: None, make_room=lambda then: then,
+        ended=lambda request, verdict: ended.append((request.dlq_probe, verdict)),
+    )  # fmt: skip
     request = make(pool=worker.pool, payload=([deep()], {}, {}))
     request.dlq_probe = Probe(("shop.charge", ""), "token")
     worker.receive(request)
