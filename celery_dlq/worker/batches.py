@@ -54,15 +54,16 @@ class Flush:
     def __call__(self, requests: Iterable[Any]) -> None:
         """Run ``requests``. A request that may be one of several copies runs alone, once the store has said
         which copy runs."""
+
+        def run_alone(request: Any) -> None:
+            self._run([request])
+
         ready = [
             one for one in requests
-            if not (isinstance(one, DLQRequest) and one.dlq.copies.asks(one, self._run_alone))
+            if not (isinstance(one, DLQRequest) and one.dlq.copies.asks(one, run_alone))
         ]  # fmt: skip
         if ready:
             self._run(ready)
-
-    def _run_alone(self, request: Any) -> None:
-        self._run([request])
 
     def _run(self, requests: Sequence[Any]) -> None:
         from celery_batches import SimpleRequest
@@ -101,7 +102,8 @@ class _Batch:
     def refuse(self, error: InvalidTaskError) -> None:
         """Called when the pool did not take the run."""
         for request in self.requests:
-            _guarded(request, partial(_refuse, request, error))
+            # A user's Request class that cannot be combined with ours does not have this method.
+            _guarded(request, lambda one=request: one.refuse(error))
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""
@@ -123,11 +125,6 @@ class _Batch:
         """Called when a time limit is over."""
         for request in self.requests:
             _guarded(request, partial(request.on_timeout, soft, timeout))
-
-
-def _refuse(request: Any, error: InvalidTaskError) -> None:
-    # A user's Request class that cannot be combined with ours does not have this method.
-    request.refuse(error)
 
 
 def _succeed(request: Any) -> None:

@@ -76,13 +76,10 @@ class _SignsOfLife(threading.Thread):
     def run(self) -> None:
         while not self.ended.wait(self._pause_s):
             for show in self._show:
-                self._show_once(show)
-
-    def _show_once(self, show: Callable[[], object]) -> None:
-        try:
-            show()
-        except Exception:
-            logger.exception("celery_dlq cannot show that this worker lives")
+                try:
+                    show()
+                except Exception:  # noqa: PERF203 - the others are still called
+                    logger.exception("celery_dlq cannot show that this worker lives")
 
 
 class Capture:
@@ -252,12 +249,8 @@ class Capture:
             self.flight_recorder.beat()
 
 
-def _leave_pools(**_: Any) -> None:
-    """Called in the process of an embedded beat."""
-    leave_pools()
-
-
-beat_embedded_init.connect(_leave_pools)
+# Sent in the process of an embedded beat.
+beat_embedded_init.connect(lambda **_: leave_pools(), weak=False, dispatch_uid=__name__)
 
 
 @contextmanager
@@ -355,7 +348,11 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         keep_jobs(consumer.pool)
         if _forks(consumer.pool):
             if is_first:
-                _prefer_the_event_loop()
+                # For a process whose one busy thread is its event loop. Letters that wait for their commit
+                # outlive the young generations. Without freeze(), the collector would walk through the
+                # modules that were imported since the fork once for every few hundred letters.
+                sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
+                gc.freeze()
             self._capture.writer.employ(self._capture.saver_process)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
@@ -432,11 +429,3 @@ def _check(app: Any) -> None:
 def _forks(pool: Any) -> bool:
     """Whether ``pool``, or a pool of this class, runs tasks in processes that it forks when it starts."""
     return bool(getattr(pool, "uses_semaphore", False))
-
-
-def _prefer_the_event_loop() -> None:
-    """Tune the interpreter for a process whose one busy thread is its event loop."""
-    sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
-    # Letters that wait for their commit outlive the young generations. Without this, the collector would walk
-    # through the modules that were imported since the fork once for every few hundred letters.
-    gc.freeze()

@@ -47,7 +47,13 @@ class Reception:
     def queues(self) -> list[str]:
         """The queues that the consumer should receive messages from, also while it is not connected."""
         chosen = self._consumer.app.amqp.queues.consume_from.values()
-        return [queue.name for queue in chosen if not _gives_to_one(queue)]
+        # A broker that delivers to one consumer at a time may rightly give nothing to this one.
+        single = "x-single-active-consumer"
+        return [
+            one.name
+            for one in chosen
+            if not (getattr(one, "queue_arguments", None) or {}).get(single)
+        ]
 
     def could_receive(self) -> bool:
         """Whether the broker may deliver more messages to the consumer, and one of them could run now. False
@@ -128,12 +134,6 @@ def _is_static(consumer: Any) -> bool:
     if not app.conf.worker_detect_quorum_queues or connection is None:
         return False
     return bool(detect_quorum_queues(app, connection.transport.driver_type)[0])
-
-
-def _gives_to_one(queue: Any) -> bool:
-    """Whether the broker delivers to one consumer at a time, so that this one may rightly get nothing."""
-    arguments = getattr(queue, "queue_arguments", None) or {}
-    return bool(arguments.get("x-single-active-consumer"))
 
 
 def _has_begun(request: Any) -> bool:

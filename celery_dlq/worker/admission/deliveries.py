@@ -319,30 +319,27 @@ class Deliveries:
 
     def _answered(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
         try:
-            self._go_on(suspect, connection, begun)
+            if connection != self._connection:
+                self._uncount(begun)
+            elif begun is None:
+                self._go_on_uncounted(suspect)
+            elif begun.fate is Fate.POISON:
+                self._condemn(suspect, begun.earlier)
+            elif begun.started is None:
+                self._isolation.arrived(suspect)
+                self._isolation.enter(
+                    suspect,
+                    lambda alone: self._ask(suspect, alone=alone, patient=False),
+                    partial(self._is_joined, suspect),
+                )
+            else:
+                self._started[suspect] = begun.started
+                suspect.run_counted((*begun.earlier, begun.started))
         except Exception:
             logger.exception("celery_dlq could not decide about a delivery of %s", suspect.id)
             suspect.run_counted(())
         finally:
             self._isolation.arrived(suspect)
-
-    def _go_on(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
-        if connection != self._connection:
-            self._uncount(begun)
-        elif begun is None:
-            self._go_on_uncounted(suspect)
-        elif begun.fate is Fate.POISON:
-            self._condemn(suspect, begun.earlier)
-        elif begun.started is None:
-            self._isolation.arrived(suspect)
-            self._isolation.enter(
-                suspect,
-                lambda alone: self._ask(suspect, alone=alone, patient=False),
-                partial(self._is_joined, suspect),
-            )
-        else:
-            self._started[suspect] = begun.started
-            suspect.run_counted((*begun.earlier, begun.started))
 
     def _is_joined(self, suspect: DLQRequest, then: Callable[[], object]) -> None:
         delivery = self._started.get(suspect)

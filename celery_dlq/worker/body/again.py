@@ -32,7 +32,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import Exhausted
 from celery_dlq.worker.body.ending import (
-    Ending,
+    RunEnd,
     attempt_of,
     current_run,
     died,
@@ -71,7 +71,7 @@ def successor_of(request: Context) -> Ignore | Retry | None:
 
 def next_step(
     task: TaskOptions, exc: BaseException, request: Context, decision: Decision
-) -> Judged | Ending:
+) -> Judged | RunEnd:
     """What follows the run of ``request`` that ended in ``exc``: another one, or the end."""
     if decision.verdict is Verdict.TERMINAL:
         return died(request, exc, decision, Reason.TERMINAL)
@@ -86,7 +86,7 @@ def next_step(
     return Judged(decision, free + wait.free, wait.delay_s)
 
 
-def send(task: TaskOptions, exc: BaseException, request: Context, judged: Judged) -> Ending:
+def send(task: TaskOptions, exc: BaseException, request: Context, judged: Judged) -> RunEnd:
     """Send the retry of ``request`` that ``judged`` asks for; the end of its run."""
     decision = judged.decision
     request._dlq_judged = judged
@@ -260,7 +260,7 @@ def note_refused(request: Context, refused: Refused) -> None:
         current_run().refused = refused.raised, refused.reason
 
 
-def refused_with(request: Context, exc: BaseException, decision: Decision) -> Ending | None:
+def refused_with(request: Context, exc: BaseException, decision: Decision) -> RunEnd | None:
     """The end of a run by ``exc``, if ``retry()`` raised it; ``decision`` is the verdict of the rules."""
     refused = _noted(request)
     if refused is None or refused.raised is not exc:
@@ -270,7 +270,7 @@ def refused_with(request: Context, exc: BaseException, decision: Decision) -> En
     return died(request, refused.exc, verdict, refused.reason, refused.why)
 
 
-def refused_rejected(request: Context) -> Ending | None:
+def refused_rejected(request: Context) -> RunEnd | None:
     """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
     nothing has sent; None for another Reject."""
     refused = _noted(request)

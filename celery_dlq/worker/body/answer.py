@@ -23,7 +23,7 @@ from celery_dlq.worker.body.again import (
 )
 from celery_dlq.worker.body.ending import (
     FINISHED,
-    Ending,
+    RunEnd,
     current_run,
     died,
     leave_fork,
@@ -51,7 +51,7 @@ def answer(task: TaskOptions, exc: BaseException, request: Context) -> BaseExcep
             return _retry_eagerly(task, exc, request)
         leave_fork(exc)
         ending = _ending(task, exc, request)
-        if ending is not None and ending.end.retried and current_run().unsent is not None:
+        if ending is not None and ending.retried and current_run().unsent is not None:
             ending = refused_rejected(request)
         if ending is None:
             return None
@@ -79,7 +79,7 @@ def finish(request: Context) -> None:
     run.ending = FINISHED
 
 
-def _ending(task: TaskOptions, exc: BaseException, request: Context) -> Ending | None:
+def _ending(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     sent = successor_of(request)
     if is_a(exc, Retry):
@@ -100,23 +100,23 @@ def _ending(task: TaskOptions, exc: BaseException, request: Context) -> Ending |
     return replace(ending, instead=ending.instead or aborted(exc))
 
 
-def _judged(task: TaskOptions, exc: BaseException, request: Context) -> Ending:
+def _judged(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
         logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
         return retried(decision.rule, instead=sent)
     step = refused_with(request, exc, decision) or next_step(task, exc, request, decision)
-    return step if isinstance(step, Ending) else send(task, exc, request, step)
+    return step if isinstance(step, RunEnd) else send(task, exc, request, step)
 
 
-def _asked_for(exc: Retry) -> Ending:
+def _asked_for(exc: Retry) -> RunEnd:
     """The end of a run whose body asked for a retry itself."""
     # The error was given to retry(), or was being handled where retry() was called.
     for_error = exc.exc is not None or exc.__context__ is not None
     return retried(ASKED_FOR.rule, for_error=for_error)
 
 
-def _aborted(request: Context, exc: BaseException, why: str = "") -> Ending:
+def _aborted(request: Context, exc: BaseException, why: str = "") -> RunEnd:
     evidence = f"the task raised {type_name(type(exc))}{why}"
     decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=evidence)
     return died(request, exc, decision, Reason.TERMINAL, instead=aborted(exc))

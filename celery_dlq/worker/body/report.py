@@ -30,7 +30,6 @@ from celery_dlq.recorder import returned
 from celery_dlq.worker.body.ending import (
     FINISHED,
     UNREPORTED,
-    Ending,
     RunEnd,
     begin_run,
     current_run,
@@ -120,22 +119,19 @@ def reported(einfo: Any) -> RunEnd:
     return end
 
 
-def _run_end(
-    ending: Ending | None, einfo: Any, exc: BaseException, request: dict[str, Any]
-) -> RunEnd:
-    if ending is None:
+def _run_end(end: RunEnd | None, einfo: Any, exc: BaseException, request: dict[str, Any]) -> RunEnd:
+    if end is None:
         raised, reason = current_run().refused or (None, None)
         return RunEnd(reason=reason) if raised is exc else UNREPORTED
-    if ending is FINISHED:
-        ending = died(Context(request), exc, _UNSTORED, Reason.UNSTORED)
-    end = ending.end
-    if end.failure is not None and ending.exc is not None:
-        return replace(end, failure=_with_traceback(end.failure, ending.exc, einfo, exc))
-    waiting = current_run().waiting
+    if end is FINISHED:
+        end = died(Context(request), exc, _UNSTORED, Reason.UNSTORED)
+    sent, waiting = replace(end, exc=None, instead=None), current_run().waiting
+    if end.failure is not None and end.exc is not None:
+        return replace(sent, failure=_with_traceback(end.failure, end.exc, einfo, exc))
     if end.retried and waiting is not None:
         current_run().waiting = None
-        return replace(end, parking=waiting.parking)
-    return end
+        return replace(sent, parking=waiting.parking)
+    return sent
 
 
 def _with_traceback(

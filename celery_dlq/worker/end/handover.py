@@ -111,13 +111,20 @@ class HandOver:
                 refused.append(_error_of(exc))
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return None if refused else _run(target, *args, **kwargs)
+            try:
+                return None if refused else target(*args, **kwargs)
+            except Exception as exc:  # noqa: BLE001 - reported to the request
+                return failed_outside(exc)
 
         def call_back(result: Any) -> None:
             if refused:
                 self._refuse(owner, refused[0])
             elif isinstance(result, ExceptionInfo):  # also if Celery reports a SystemExit
-                _guarded(error_callback, result)
+                try:
+                    error_callback(result)
+                except Exception:
+                    # As in prefork, where billiard logs it. From here, it would end a solo worker.
+                    logger.exception("Celery failed to end a task that failed outside its body")
             else:
                 callback(result)
 
@@ -131,7 +138,11 @@ def refusal(request: Any, pool: Any, exc: Exception) -> InvalidTaskError | None:
     """
     if isinstance(exc, (TaskRevokedError, PoolFailed)) or request.time_start is not None:
         return None
-    if _has_failed(pool, exc):
+    # It comes from the pool if that shuts down, or cannot start a thread.
+    is_of_an_executor = isinstance(exc, RuntimeError) and not isinstance(exc, RecursionError)
+    if not getattr(pool, "active", True) or (
+        is_of_an_executor and not getattr(pool, "uses_semaphore", False)
+    ):
         raise PoolFailed(
             f"The pool takes no tasks: {safe_message(exc)}; restart the worker."
         ) from exc
@@ -159,30 +170,6 @@ def _error_of(exc: Exception) -> InvalidTaskError:
     error = InvalidTaskError(f"the pool cannot take it: {type(exc).__name__}: {safe_message(exc)}")
     error.__cause__ = exc
     return error
-
-
-def _has_failed(pool: Any, exc: Exception) -> bool:
-    """Whether ``exc`` comes from the pool: it shuts down, or cannot start a thread."""
-    is_of_an_executor = isinstance(exc, RuntimeError) and not isinstance(exc, RecursionError)
-    return not getattr(pool, "active", True) or (
-        is_of_an_executor and not getattr(pool, "uses_semaphore", False)
-    )
-
-
-def _guarded(error_callback: Callable[[ExceptionInfo], object], result: ExceptionInfo) -> None:
-    try:
-        error_callback(result)
-    except Exception:
-        # As in prefork, where billiard logs it. Raised from here, it would end a worker on the solo pool.
-        logger.exception("Celery failed to end a task that had failed outside its body")
-
-
-def _run(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of ``target``, or an ``ExceptionInfo`` of its exception."""
-    try:
-        return target(*args, **kwargs)
-    except Exception as exc:  # noqa: BLE001 - reported to the request
-        return failed_outside(exc)
 
 
 class DeliveryCount:

@@ -18,7 +18,7 @@ from celery_dlq.base.redact import safe_message, safe_text
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen, TaskCancelled
 from celery_dlq.model.fingerprint import Grounds
-from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, attempt_number, redrive_of
+from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure, Parking
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
@@ -30,6 +30,7 @@ from celery_dlq.worker.end.handover import RULE
 from celery_dlq.worker.failure import (
     bounded_traceback,
     failure_after,
+    new_attempt,
     read_attempts,
     traceback_text,
     type_name,
@@ -151,22 +152,8 @@ def letter_of_open_circuit(
     """
     retries = request.request_dict.get("retries")
     free = {FREE_HEADER: retries} if type(retries) is int and retries > 0 else {}
-    parking = Parking(
-        id=new_parking(wiring.hold.place, name_of(request).text),
-        failure=_open_circuit(request, circuit),
-        envelope=sendable_envelope(
-            request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}
-        ),
-        due_at=due_at,
-    )
-    # There may be no attempt that says it.
-    redrive = redrive_of(request.message.headers)
-    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
-
-
-def _open_circuit(request: Any, circuit: Circuit) -> Failure:
     why = f"the circuit of {circuit.name} is open"
-    return Failure(
+    failure = Failure(
         reason=Reason.PARKED,
         explanation=Explanation(verdict=Verdict.TRANSIENT, rule="breaker.open", evidence=why),
         exception_type=type_name(CircuitOpen),
@@ -177,6 +164,17 @@ def _open_circuit(request: Any, circuit: Circuit) -> Failure:
         attempts=read_attempts(request.request_dict),
         pid=None,
     )
+    parking = Parking(
+        id=new_parking(wiring.hold.place, name_of(request).text),
+        failure=failure,
+        envelope=sendable_envelope(
+            request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}
+        ),
+        due_at=due_at,
+    )
+    # There may be no attempt that says it.
+    redrive = redrive_of(request.message.headers)
+    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
 
 
 def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
@@ -258,28 +256,16 @@ def failure_of(
     if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
         # It is too late for a retry, so a transient failure counts as exhausted.
         reason = Reason.EXHAUSTED
-    last = _last_attempt(request, subject(exc), decision.explanation())
+    last = new_attempt(
+        request.request_dict, request.message.headers, _raised_type(subject(exc)),
+        safe_message(subject(exc)), decision.explanation(),
+        worker=request.hostname or "", pid=pid_of_run(request.worker_pid),
+    )  # fmt: skip
     return failure_after(
         (*read_attempts(request.request_dict), last),
         reason,
         traceback=bounded_traceback(traceback),
         grounds=grounds_of(exc, decision),
-    )
-
-
-def _last_attempt(request: Any, exc: BaseException, explanation: Explanation) -> Attempt:
-    return Attempt(
-        number=attempt_number(request.request_dict),
-        redrive=redrive_of(request.message.headers),
-        failed_at=datetime.now(timezone.utc),
-        exception_type=_raised_type(exc),
-        message=safe_message(exc),
-        verdict=explanation.verdict,
-        rule=explanation.rule,
-        evidence=explanation.evidence,
-        path=explanation.path,
-        worker=request.hostname or "",
-        pid=pid_of_run(request.worker_pid),
     )
 
 

@@ -12,7 +12,7 @@ from support.factories import letter
 from support.workers.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import RELEASE_HEADER
-from celery_dlq.worker import capture as capture_module
+from celery_dlq.worker import consumer as capture_module
 
 COPY = {RELEASE_HEADER: "here.4711/1"}
 

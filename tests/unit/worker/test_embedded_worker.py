@@ -18,7 +18,7 @@ from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, State
 from celery_dlq.model.fingerprint import own_fingerprint
-from celery_dlq.worker import step
+from celery_dlq.worker import consumer as step
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from celery.concurrency import prefork, solo, thread
 
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import SettingsError
-from celery_dlq.worker import step
+from celery_dlq.worker import consumer as step
 from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 

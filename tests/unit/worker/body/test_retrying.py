@@ -226,7 +226,7 @@ def refused(raised, exc, reason):
 )
 def test_the_exception_of_retry_ends_the_run(reason, verdict):
     ending = refused_with(refused(GONE, GONE, reason), GONE, RULES)
-    failure = ending.end.failure
+    failure = ending.failure
     assert (ending.exc, failure.reason) == (GONE, reason)
     assert (failure.explanation.rule, failure.explanation.evidence) == (verdict.rule, "why")
 
@@ -237,7 +237,7 @@ def test_another_exception_is_judged_by_the_rules():
 
 def test_a_retry_that_could_not_be_published_dies_of_its_own_error():
     ending = refused_rejected(refused(REJECTED, GONE, Reason.REJECTED))
-    failure = ending.end.failure
+    failure = ending.failure
     assert (ending.exc, failure.explanation.rule) == (GONE, ASKED_FOR.rule)
     assert failure.reason is Reason.REJECTED
     assert "no broker" in unpublished(REJECTED)
