@@ -103,7 +103,7 @@ class _Batch:
         """Called when the pool did not take the run."""
         for request in self.requests:
             # A user's Request class that cannot be combined with ours does not have this method.
-            _guarded(request, lambda one=request: one.refuse(error))
+            _guarded(request, lambda: request.refuse(error))  # noqa: B023 - called at once
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""

@@ -78,10 +78,18 @@ class Captures(Protocol):
     """The capture of one consumer, as its requests use it."""
 
     app: Wiring
-    #: Its guards: see :mod:`celery_dlq.worker.admission`.
-    valve: Any
-    copies: Any
-    deliveries: Any
+
+    @property
+    def valve(self) -> Any:
+        """The circuits: see :mod:`celery_dlq.worker.admission.valve`."""
+
+    @property
+    def copies(self) -> Any:
+        """The check for copies: see :mod:`celery_dlq.worker.admission.copies`."""
+
+    @property
+    def deliveries(self) -> Any:
+        """The count of deliveries: see :mod:`celery_dlq.worker.admission.deliveries`."""
 
     @property
     def flight_recorder(self) -> FlightRecorder:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -71,13 +71,9 @@ class _Arrival:
     run: Onward
 
 
-@dataclass(frozen=True)
-class _Report:
-    """A report about a copy, which is repeated until the store has taken it. Reports with the same function
-    are made in one call."""
-
-    make: Callable[[Store, Sequence[Any]], Sequence[object]]
-    about: Any
+#: A report about a copy, which is repeated until the store has taken it: the function that makes all reports
+#: of its kind in one call, and the subject.
+_Report: TypeAlias = "tuple[Callable[[Store, Sequence[Any]], Sequence[object]], Any]"
 
 
 class Copies(Guard):
@@ -158,7 +154,7 @@ class Copies(Guard):
             sending = sending_of(headers)
             if sending is not None:
                 drop = Drop(letter_id(request.message, request.id), *sending, why)
-                self._report(_Report(_note_drops, drop))
+                self._report((_note_drops, drop))
         except Exception:
             logger.exception("celery_dlq could not report that %s was dropped", request)
 
@@ -184,7 +180,7 @@ class Copies(Guard):
             "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
         )
         # First, because in a pool without processes the next call returns when the body has ended.
-        self._report(_Report(copy.accept, copy.key))
+        self._report((copy.accept, copy.key))
         arrival.run(request)
 
     def _report(self, report: _Report) -> None:
@@ -195,7 +191,7 @@ class Copies(Guard):
     def _make_reports(self) -> None:
         reports, self._unreported = self._unreported, []
         for report in reports:
-            self._desk.ask_together(report.make, report.about, partial(self._reported, report))
+            self._desk.ask_together(*report, partial(self._reported, report))
 
     def _reported(self, report: _Report, answer: object) -> None:
         if answer is None:

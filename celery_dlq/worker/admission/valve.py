@@ -306,10 +306,10 @@ class Valve(Guard):
             self.tick()  # for the messages after this one
         with _guarded("look for the parked copy of", request):
             if came_back(request.message):
-                name = name_of(request)
-                beginning = f"{self._capture.app.hold.place}.{name.text}"
+                name, is_exact = name_of(request)
+                beginning = f"{self._capture.app.hold.place}.{name}"
                 self._desk.ask(
-                    lambda store: store.parked.take_back(beginning, exact=name.exact),
+                    lambda store: store.parked.take_back(beginning, exact=is_exact),
                     partial(self._taken_back, request, self._connection),
                 )
                 return False

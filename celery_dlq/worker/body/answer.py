@@ -16,6 +16,7 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
     next_step,
+    policy_of,
     refused_rejected,
     refused_with,
     send,
@@ -30,7 +31,6 @@ from celery_dlq.worker.body.ending import (
     retried,
 )
 from celery_dlq.worker.body.judge import decide
-from celery_dlq.worker.body.schedule import policy_of
 from celery_dlq.worker.body.trace import mark_end
 from celery_dlq.worker.failure import aborted, is_shutdown, type_name
 from celery_dlq.worker.options import TaskOptions

@@ -165,7 +165,7 @@ def letter_of_open_circuit(
         pid=None,
     )
     parking = Parking(
-        id=new_parking(wiring.hold.place, name_of(request).text),
+        id=new_parking(wiring.hold.place, name_of(request)[0]),
         failure=failure,
         envelope=sendable_envelope(
             request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}

@@ -424,4 +424,4 @@ def test_the_step_takes_its_place_before_the_worker_starts(app, monkeypatch):
 
     consumer = Consumer(app)
     CaptureStep(consumer)
-    assert consumer.on_decode_error.__self__.__class__ is Foreign
+    assert consumer.on_decode_error.func.__self__.__class__ is Foreign

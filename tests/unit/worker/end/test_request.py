@@ -76,7 +76,7 @@ def test_a_message_that_is_as_nearly_all_is_not_looked_at_twice(make, monkeypatc
 def noted(exc, rule, reason):
     """What the process that ran the task knows of its end."""
     context = Context(id="4711", retries=0, hostname="child@host")
-    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason).end
+    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason)
 
 
 def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, desk, late):
