@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -24,6 +24,7 @@ from celery.utils.log import get_logger
 from celery_dlq.worker.body.batch import run_batch
 from celery_dlq.worker.end.classes import RecordedRequest
 from celery_dlq.worker.end.request import DLQRequest
+from celery_dlq.worker.failure import logged
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -102,8 +103,9 @@ class _Batch:
     def refuse(self, error: InvalidTaskError) -> None:
         """Called when the pool did not take the run."""
         for request in self.requests:
-            # A user's Request class that cannot be combined with ours does not have this method.
-            _guarded(request, lambda: request.refuse(error))  # noqa: B023 - called at once
+            with _ending(request):
+                # A user's Request class that cannot be combined with ours does not have this method.
+                request.refuse(error)
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""
@@ -111,20 +113,28 @@ class _Batch:
             self.on_lost(ends)
             return
         for place, request in enumerate(self.requests):
-            if ends is None:
-                _guarded(request, partial(_succeed, request))
-            else:
-                _guarded(request, partial(request.on_failure, ends[place], return_ok=True))
+            with _ending(request):
+                if ends is None:
+                    _succeed(request)
+                else:
+                    request.on_failure(ends[place], return_ok=True)
 
     def on_lost(self, einfo: ExceptionInfo) -> None:
         """Called when the process of the run has died."""
         for request in self.requests:
-            _guarded(request, partial(request.on_failure, einfo))
+            with _ending(request):
+                request.on_failure(einfo)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called when a time limit is over."""
         for request in self.requests:
-            _guarded(request, partial(request.on_timeout, soft, timeout))
+            with _ending(request):
+                request.on_timeout(soft, timeout)
+
+
+def _ending(request: Any) -> AbstractContextManager[None]:
+    said = "celery_dlq could not end %s[%s] of a batch"
+    return logged(logger, said, request.name, request.id)
 
 
 def _succeed(request: Any) -> None:
@@ -134,10 +144,3 @@ def _succeed(request: Any) -> None:
         request.acknowledge()
     elif isinstance(request, RecordedRequest):
         request.end_record()
-
-
-def _guarded(request: Any, end: Callable[[], object]) -> None:
-    try:
-        end()
-    except Exception:
-        logger.exception("celery_dlq could not end %s[%s] of a batch", request.name, request.id)

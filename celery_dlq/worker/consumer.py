@@ -46,6 +46,7 @@ from celery_dlq.worker.celery_quirks.unacked import Unacknowledged
 from celery_dlq.worker.celery_quirks.visibility import kind_of
 from celery_dlq.worker.end.classes import bound
 from celery_dlq.worker.end.handover import HandOver
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.uncaptured import gaps
@@ -76,10 +77,8 @@ class _SignsOfLife(threading.Thread):
     def run(self) -> None:
         while not self.ended.wait(self._pause_s):
             for show in self._show:
-                try:
+                with logged(logger, "celery_dlq cannot show that this worker lives"):
                     show()
-                except Exception:  # noqa: PERF203 - the others are still called
-                    logger.exception("celery_dlq cannot show that this worker lives")
 
 
 class Capture:

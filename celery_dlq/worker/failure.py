@@ -4,8 +4,10 @@ that would end more than the task that raised them."""
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,6 +37,15 @@ _CHAIN_LIMIT, _FRAME_LIMIT = 8, 40
 
 #: The most characters of a message inside a traceback; the letter keeps the whole message separately.
 _INNER_MESSAGE_LIMIT = 2_000
+
+
+@contextmanager
+def logged(logger: logging.Logger, text: str, *about: object) -> Iterator[None]:
+    """Log an error that must not keep Celery, or the rest of this package, from the next step."""
+    try:
+        yield
+    except Exception:
+        logger.exception(text, *about)
 
 
 def type_name(exc_type: type) -> str:

@@ -66,7 +66,10 @@ class Reception:
         taken = max(len(state.reserved_requests), len(state.active_requests))
         if taken >= _slots(consumer.pool):
             return False
-        return consumer.connection is None or self._has_room()
+        # Fewer messages must be unacknowledged than the prefetch limit allows. It is raised for each
+        # message that waits for its time (``eta``), or that is held.
+        limit = self._prefetch_limit()
+        return consumer.connection is None or not limit or self._unacknowledged() < limit
 
     def kept(self) -> set[str]:
         """The ids of the messages that do not run, although the pool has free slots and no message must be
@@ -97,12 +100,6 @@ class Reception:
         asked = (state.should_stop, state.should_terminate)
         is_asked = any(status is not None and status is not False for status in asked)
         return is_asked or self._consumer.blueprint.state in _ENDING
-
-    def _has_room(self) -> bool:
-        """Whether fewer messages are unacknowledged than the prefetch limit allows. The limit is raised for
-        each message that waits for its time (``eta``), or that is held."""
-        limit = self._prefetch_limit()
-        return not limit or self._unacknowledged() < limit
 
     def _unacknowledged(self) -> int:
         try:

@@ -35,6 +35,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.end.request import DLQRequest
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
@@ -136,11 +137,9 @@ class Copies(Guard):
     def asks(self, request: Any, run: Onward) -> bool:
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
         has said that this copy runs."""
-        try:
+        copy = None
+        with logged(logger, "celery_dlq could not tell whether %s is a copy", request):
             copy = copy_of(request)
-        except Exception:
-            logger.exception("celery_dlq could not tell whether %s is a copy", request)
-            copy = None
         if copy is None:
             return False
         self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
@@ -149,14 +148,11 @@ class Copies(Guard):
     def dropped(self, request: Any, why: str) -> None:
         """Report that ``request`` was dropped on purpose, so that no outcome will come; nothing if it is not
         the message of a redrive."""
-        try:
-            headers = request.message.headers
-            sending = sending_of(headers)
+        with logged(logger, "celery_dlq could not report that %s was dropped", request):
+            sending = sending_of(request.message.headers)
             if sending is not None:
                 drop = Drop(letter_id(request.message, request.id), *sending, why)
                 self._report((_note_drops, drop))
-        except Exception:
-            logger.exception("celery_dlq could not report that %s was dropped", request)
 
     def _ask(self, arrival: _Arrival, tries: int) -> None:
         def answered(accepted: bool | None) -> None:
@@ -166,22 +162,23 @@ class Copies(Guard):
                 again = partial(self._ask, arrival, tries - 1)
                 self._consumer.timer.call_after(ACCEPT_PAUSE_S, again)
             elif accepted is False:
-                _drop(arrival)
+                logger.warning(
+                    "%s[%s] %s; this copy is dropped", request.name, request.id, copy.why_not
+                )
+                request.acknowledge()
+                state.task_ready(request)
             elif accepted:
-                arrival.run(arrival.request)
+                arrival.run(request)
             else:
-                self._run_unchecked(arrival)
+                logger.warning(
+                    "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
+                )
+                # First, because in a pool without processes the next call returns when the body has ended.
+                self._report((copy.accept, copy.key))
+                arrival.run(request)
 
-        self._desk.ask_together(arrival.copy.accept, arrival.copy.key, answered)
-
-    def _run_unchecked(self, arrival: _Arrival) -> None:
         request, copy = arrival.request, arrival.copy
-        logger.warning(
-            "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
-        )
-        # First, because in a pool without processes the next call returns when the body has ended.
-        self._report((copy.accept, copy.key))
-        arrival.run(request)
+        self._desk.ask_together(copy.accept, copy.key, answered)
 
     def _report(self, report: _Report) -> None:
         """Make ``report``, now or as soon as the store answers."""
@@ -210,15 +207,6 @@ def _identity(request: Any) -> tuple[object, ...]:
         attempt_number(request._request_dict),
         message.body,
     )
-
-
-def _drop(arrival: _Arrival) -> None:
-    request = arrival.request
-    logger.warning(
-        "%s[%s] %s; this copy is dropped", request.name, request.id, arrival.copy.why_not
-    )
-    request.acknowledge()
-    state.task_ready(request)
 
 
 def copy_of(request: Any) -> Copy | None:

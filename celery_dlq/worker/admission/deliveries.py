@@ -321,8 +321,12 @@ class Deliveries:
         try:
             if connection != self._connection:
                 self._uncount(begun)
+            elif begun is None and self._is_hopeless(suspect.message):
+                self._condemn(suspect, ())
             elif begun is None:
-                self._go_on_uncounted(suspect)
+                said = "%s came back, and the store does not say how often: it runs uncounted"
+                logger.warning(said, suspect.id)
+                suspect.run_counted(())
             elif begun.fate is Fate.POISON:
                 self._condemn(suspect, begun.earlier)
             elif begun.started is None:
@@ -348,15 +352,6 @@ class Deliveries:
             return
         self._started[suspect] = crowded = replace(delivery, alone=False)
         self._desk.ask(lambda store: store.deliveries.put(crowded), lambda _: then())
-
-    def _go_on_uncounted(self, suspect: DLQRequest) -> None:
-        if self._is_hopeless(suspect.message):
-            self._condemn(suspect, ())
-            return
-        logger.warning(
-            "%s came back, and the store does not say how often: it runs uncounted", suspect.id
-        )
-        suspect.run_counted(())
 
     def _condemn(self, suspect: DLQRequest, earlier: tuple[Delivery, ...]) -> None:
         self.give_slot_back()

@@ -12,12 +12,11 @@ is checked again when a process is free.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -39,6 +38,7 @@ from celery_dlq.worker.body.report import reported
 from celery_dlq.worker.end.closing import Probe
 from celery_dlq.worker.end.letters import letter_of_open_circuit
 from celery_dlq.worker.end.request import DLQRequest
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.message import came_back, name_of
 from celery_dlq.worker.options import FAILURES, STREAK, circuit_of, limits_of
 from celery_dlq.worker.wiring import Captures
@@ -160,14 +160,14 @@ class Valve(Guard):
     def note(self, record: DeadLetter | Outcome) -> None:
         """``record`` is about to be written."""
         if isinstance(record, DeadLetter) and record.reason in OF_A_RUN:
-            with _guarded("count a run of", record.task):
+            with logged(logger, "celery_dlq could not count a run of %s", record.task):
                 self.own.failed(record.task)
 
     def opens_with(self, task: Any, args: Any, kwargs: Any) -> bool:
         """Whether the circuit of a message with these arguments is open, or would open if the message failed
         with a transient failure. Called in the process that ran the body, which may be a process of the
         pool."""
-        with _guarded("look at the circuit of", task):
+        with logged(logger, "celery_dlq could not look at the circuit of %s", task):
             limits = limits_of(task, FAILURES)
             if limits is None or (limits.failures > 1 and not self.shared.names):
                 return False
@@ -178,7 +178,7 @@ class Valve(Guard):
     def ended(self, request: Any, verdict: Verdict | None) -> None:
         """Note that a run of ``request`` failed with ``verdict``; None if the failure says nothing about the
         services that the task needs."""
-        with _guarded("count a run of", request.task):
+        with logged(logger, "celery_dlq could not count a run of %s", request.task):
             limits = limits_of(request.task, FAILURES)
             if limits is None:
                 return
@@ -192,7 +192,7 @@ class Valve(Guard):
 
     def tick(self) -> None:
         """Exchange news about the shared circuits with the store."""
-        with _guarded("exchange news about", "circuits"):
+        with logged(logger, "celery_dlq could not exchange news about circuits"):
             is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self.shared.tasks)
             if not is_quiet or self._quiet_ticks % IDLE_TICKS == 0:
                 self.shared.tick()
@@ -203,14 +203,14 @@ class Valve(Guard):
         probes that ended without a result."""
         if self._consumer.connection is None:  # lost: the broker delivers the messages again
             return
-        with _guarded("look after", "held messages"):
+        with logged(logger, "celery_dlq could not look after held messages"):
             for request, ended in [*self._probes.items()]:
                 # Compared by identity: its retry may be here already, under the same id.
                 if request not in state.reserved_requests:
                     self._probes.pop(request, None)
                     ended()
             for held, act in self._freed():
-                with _guarded("let go of", held.request):
+                with logged(logger, "celery_dlq could not let go of %s", held.request):
                     if held.raised:
                         self._consumer.qos.decrement_eventually(held.raised)
                     act(held.request)
@@ -228,7 +228,7 @@ class Valve(Guard):
     # Holding
 
     def _holds(self, request: Any) -> bool:
-        # Not by _guarded(), because each message that succeeds pays for this.
+        # Not by logged(), because each message that succeeds pays for this.
         try:
             if not isinstance(request, DLQRequest):
                 return False
@@ -304,7 +304,7 @@ class Valve(Guard):
         was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
         if was_quiet:
             self.tick()  # for the messages after this one
-        with _guarded("look for the parked copy of", request):
+        with logged(logger, "celery_dlq could not look for the parked copy of %s", request):
             if came_back(request.message):
                 name, is_exact = name_of(request)
                 beginning = f"{self._capture.app.hold.place}.{name}"
@@ -352,7 +352,7 @@ class Valve(Guard):
     def _diverts(self, request: Any) -> bool:
         """Whether the circuit of ``request`` is not closed. If so, ``request`` is parked, or asks to be the
         probe."""
-        with _guarded("park", request):
+        with logged(logger, "celery_dlq could not park %s", request):
             name = circuit_of(request.task, request.args, request.kwargs)
             circuit = None if name is None else self.shared.known.get(name)
             if name is None or circuit is None or _is_dropped(request):
@@ -374,7 +374,7 @@ class Valve(Guard):
         self, request: Any, probe: Probe, connection: int, changed: tuple[Circuit, ...] | None
     ) -> None:
         runs = True
-        with _guarded("decide about", request):
+        with logged(logger, "celery_dlq could not decide about %s", request):
             runs = self._may_run(request, probe, connection, changed)
         if runs:
             self._enter(request)
@@ -444,15 +444,6 @@ class _Parking(Guard):
 
     def __init__(self, valve: Valve) -> None:
         self.join, self.admits = valve.join_after_copies, valve.passes  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def _guarded(act: str, about: object) -> Iterator[None]:
-    """Log an error of the valve, which must not keep a message from running, or from being settled."""
-    try:
-        yield
-    except Exception:
-        logger.exception("celery_dlq could not %s %s", act, about)
 
 
 def _limits_of_all(consumer: Any, option: str) -> dict[str, BreakerLimits]:

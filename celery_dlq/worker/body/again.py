@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from celery import signals
 from celery.app.task import Context
@@ -49,6 +49,8 @@ from celery_dlq.worker.body.report import Tracer
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 from celery_dlq.worker.options import TaskOptions
+
+_Noted = TypeVar("_Noted")
 
 #: The verdict on an attempt that ended in an explicit ``retry()``.
 ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
@@ -223,7 +225,8 @@ def retry(
     """
     request, waiting, may_follow = task.request, None, False
     if not request.called_directly and not request.is_eager and not task._built_in:
-        judged = _judged_for(request)
+        # Noted by send(); None if the body calls retry() itself.
+        judged = _taken(request, "_dlq_judged", Judged)
         # Only a retry that ends the run can travel to the worker's parent with its end.
         ends_the_run = throw or judged is not None
         if judged is None:
@@ -284,12 +287,11 @@ def _cause_of(exc: Any) -> BaseException:
     return exc if is_a(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
 
 
-def _judged_for(request: Context) -> Judged | None:
-    """Take the verdict for which :func:`send` retries ``request``; None if the body
-    calls ``retry()`` itself."""
+def _taken(request: Context, name: str, kind: type[_Noted]) -> _Noted | None:
+    """Take what this package has noted on ``request`` under ``name``."""
     # The headers of a message are attributes of its Context, whatever their names are.
-    judged: object = vars(request).pop("_dlq_judged", None)
-    return judged if isinstance(judged, Judged) else None
+    noted: object = vars(request).pop(name, None)
+    return noted if isinstance(noted, kind) else None
 
 
 def _headers_of_retry(
@@ -358,7 +360,7 @@ def note_refused(request: Context, refused: Refused) -> None:
 
 def refused_with(request: Context, exc: BaseException, decision: Decision) -> RunEnd | None:
     """The end of a run by ``exc``, if ``retry()`` raised it; ``decision`` is the verdict of the rules."""
-    refused = _noted(request)
+    refused = _taken(request, "_dlq_refused", Refused)
     if refused is None or refused.raised is not exc:
         return None
     # Over the budget, the body's wish to try again is the verdict; at the last attempt, the rules'.
@@ -369,7 +371,7 @@ def refused_with(request: Context, exc: BaseException, decision: Decision) -> Ru
 def refused_rejected(request: Context) -> RunEnd | None:
     """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
     nothing has sent; None for another Reject."""
-    refused = _noted(request)
+    refused = _taken(request, "_dlq_refused", Refused)
     if refused is None or refused.reason is not Reason.REJECTED:
         return None
     return died(
@@ -384,12 +386,6 @@ def unpublished(rejected: Reject) -> str:
         return f"the retry could not be published: {safe_message(Exception(cause))}"
     said = ": ".join(filter(None, (type_name(type(cause)), safe_message(cause))))
     return f"the retry could not be published: apply_async() raised {said}"
-
-
-def _noted(request: Context) -> Refused | None:
-    # The headers of a message are attributes of its Context, whatever their names are.
-    noted: object = vars(request).pop("_dlq_refused", None)
-    return noted if isinstance(noted, Refused) else None
 
 
 def _spend_on_own_retry(

@@ -84,7 +84,10 @@ def _ending(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd |
     sent = successor_of(request)
     if is_a(exc, Retry):
         is_sent = exc.sig is not None or sent is not None
-        return _asked_for(exc) if is_sent else _aborted(request, exc, _UNSENT)
+        # The error was given to retry(), or was being handled where retry() was called.
+        for_error = exc.exc is not None or exc.__context__ is not None
+        asked_for = retried(ASKED_FOR.rule, for_error=for_error)
+        return asked_for if is_sent else _aborted(request, exc, _UNSENT)
     if is_a(exc, (Ignore, Reject)):
         if sent is not None and exc is not sent and getattr(exc, "requeue", True):
             return retried(ASKED_FOR.rule, for_error=False, instead=sent)
@@ -107,13 +110,6 @@ def _judged(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd:
         return retried(decision.rule, instead=sent)
     step = refused_with(request, exc, decision) or next_step(task, exc, request, decision)
     return step if isinstance(step, RunEnd) else send(task, exc, request, step)
-
-
-def _asked_for(exc: Retry) -> RunEnd:
-    """The end of a run whose body asked for a retry itself."""
-    # The error was given to retry(), or was being handled where retry() was called.
-    for_error = exc.exc is not None or exc.__context__ is not None
-    return retried(ASKED_FOR.rule, for_error=for_error)
 
 
 def _aborted(request: Context, exc: BaseException, why: str = "") -> RunEnd:

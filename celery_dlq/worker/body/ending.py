@@ -24,6 +24,7 @@ from celery_dlq.model.states import Reason
 from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.failure import (
     failure_after,
+    logged,
     new_attempt,
     read_attempts,
     traceback_text,
@@ -227,8 +228,6 @@ def send_left() -> None:
     """Send a retry that was not reported, because the body went on after it and ended in another way."""
     own = current_run()
     waiting, own.waiting = own.waiting, None
-    try:
+    with logged(logger, "celery_dlq could not send a retry that its task went on after"):
         if waiting is not None:
             waiting.send()
-    except Exception:
-        logger.exception("celery_dlq could not send a retry that its task went on after")

@@ -43,18 +43,14 @@ def new_parking(place: str, message: str = "") -> str:
 
 def long_wait(task: TaskOptions, eta: Any, countdown: Any) -> LongWait | None:
     """The wait of a retry, if it is too long for the broker."""
-    hold, delay_s = task._wiring.hold, _seconds_until(task.app, eta, countdown)
-    if delay_s is None or delay_s <= hold.at_most_s:
-        return None
-    return LongWait(task, hold, eta or countdown, delay_s)
-
-
-def _seconds_until(app: Any, eta: Any, countdown: Any) -> float | None:
+    hold = task._wiring.hold
     # Celery, too, looks at the countdown only without an eta.
     if isinstance(eta, datetime):
-        ahead = maybe_make_aware(eta, app.timezone) - datetime.now(timezone.utc)
-        return float(ahead.total_seconds())
-    return float(countdown) if isinstance(countdown, (int, float)) and not eta else None
+        ahead = maybe_make_aware(eta, task.app.timezone) - datetime.now(timezone.utc)
+        delay_s = float(ahead.total_seconds())
+    else:
+        delay_s = float(countdown) if isinstance(countdown, (int, float)) and not eta else 0.0
+    return LongWait(task, hold, eta or countdown, delay_s) if delay_s > hold.at_most_s else None
 
 
 class LongWait:

@@ -42,6 +42,7 @@ from celery_dlq.worker.failure import (
     aborted,
     bounded_traceback,
     is_shutdown,
+    logged,
     shed_frames,
     traceback_text,
     type_name,
@@ -100,12 +101,10 @@ def report_end(einfo: Any, request: dict[str, Any]) -> None:
     if not tells_its_class(exc):
         # Celery calls isinstance(): a message whose exception poses as a SystemExit would never be settled.
         einfo.exception = aborted(exc)
-    try:
+    # The task's own end must reach Celery whatever happens here.
+    with logged(logger, "celery_dlq could not report how a task ended"):
         shed_frames(einfo)
         report(einfo, _run_end(ending, einfo, exc, request))
-    except Exception:
-        # The task's own end must reach Celery whatever happens here.
-        logger.exception("celery_dlq could not report how a task ended")
 
 
 def report(einfo: Any, end: RunEnd) -> None:

@@ -19,6 +19,7 @@ from celery_dlq.model.states import State, Verdict
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.end.fate import is_internal
+from celery_dlq.worker.failure import logged
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -111,14 +112,12 @@ def send_redriven_event(request: Any) -> None:
 def _tell(request: Any, event: str, shown_as: str) -> None:
     if not request.task._dlq_wiring.settings.events:
         return
-    try:
+    with logged(
+        logger, "could not send an event about %s[%s]: %s", request.name, request.id, event
+    ):
         # Celery sends it only if the worker and the task send events. Without the name, Flower lists a task
         # that is new to it as "null".
         request.send_event(event, name=request.name, state=shown_as)
-    except Exception:
-        logger.exception(
-            "could not send an event about %s[%s]: %s", request.name, request.id, event
-        )
 
 
 class Probe(NamedTuple):
@@ -135,13 +134,10 @@ def report_to_valve(request: Any, end: RunEnd, exc: BaseException) -> None:
     if request._dlq_reported or is_internal(request):
         return
     request._dlq_reported = True
-    try:
+    # The next steps write the letter, and acknowledge the message.
+    said = "the end of %s[%s] was not reported to the valve"
+    with logged(logger, said, request.name, request.id):
         request.dlq.valve.ended(request, _verdict(request, end, exc))
-    except Exception:
-        # The next steps write the letter, and acknowledge the message.
-        logger.exception(
-            "the end of %s[%s] was not reported to the valve", request.name, request.id
-        )
 
 
 def _verdict(request: Any, end: RunEnd, exc: BaseException) -> Verdict | None:

@@ -162,7 +162,11 @@ def check_request(request: Any) -> None:
     """
     why = _contents_malformation(*request._payload) or _options_malformation(request.request_dict)
     if why is None and request.eta is not None and request.utc:
-        why = _date_malformation(request.eta)
+        try:
+            # As Celery's strategy does, which rejects the message without an error.
+            celery_time.to_system(request.eta)
+        except (OverflowError, ValueError) as error:
+            why = f"the eta {request.eta} is out of range: {error}"
     if why is not None:
         raise InvalidTaskError(why)
 
@@ -182,15 +186,6 @@ def is_plain(request: Any) -> bool:
         and fields.get("timelimit") in _NO_LIMITS
         and request._eta is None
     )
-
-
-def _date_malformation(eta: Any) -> str | None:
-    try:
-        # As Celery's strategy does, which rejects the message without an error.
-        celery_time.to_system(eta)
-    except (OverflowError, ValueError) as error:
-        return f"the eta {eta} is out of range: {error}"
-    return None
 
 
 def _kind(value: object) -> str:

@@ -129,7 +129,7 @@ class StoreCalls:
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.ask(_check, [None])
+        self.ask(lambda store, _: [store.check_schema()], [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""
@@ -165,11 +165,6 @@ class StoreCalls:
         except TakesTooLong as late:
             self._late = late.future
             raise too_late(self._timeout) from None
-
-
-def _check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
-    store.check_schema()
-    return [None]
 
 
 class StoreHealth:

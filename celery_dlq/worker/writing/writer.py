@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.spool import Record, Spool
 from celery_dlq.store.base import BATCH_SIZE
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.store_calls import SpoolDrain, StoreCalls, StoreHealth
 
@@ -41,6 +41,8 @@ STORM_S = 0.5
 #: The most bytes of bodies that may wait for the store, and that one transaction writes. Ten thousand letters
 #: of 50 MB would not fit in memory.
 QUEUE_BYTES, BATCH_BYTES = 256 << 20, 16 << 20
+
+UNFINISHED = "dead letter stored, but its message could not be finished"
 
 
 @dataclass(frozen=True)
@@ -346,8 +348,10 @@ class Writer:
             self._notices.log_others()
             if self._is_stopping and self._inbox.is_empty():
                 self._tidy_up()
-                if self._resigns():
-                    return
+                with self._putting:
+                    if self._inbox.is_empty():  # nothing has come since
+                        self._thread = None
+                        return
 
     def _deal_with(self, batch: Sequence[Item]) -> None:
         entries = [item for item in batch if isinstance(item, Entry)]
@@ -365,7 +369,8 @@ class Writer:
         if left:
             self._spool.keep(left)
         for entry in entries:
-            _call_back(entry.safe)
+            with logged(logger, UNFINISHED):
+                entry.safe()
         self._notices.log([entry.record for entry in entries])
         self._inbox.written(entries)
 
@@ -376,29 +381,13 @@ class Writer:
         for kind in kinds.values():
             answers = self._store.ask(kind[0].put_to, [question.about for question in kind])
             for question, answer in zip(kind, answers, strict=True):
-                _call_back(partial(question.answered, answer))
+                with logged(logger, UNFINISHED):
+                    question.answered(answer)
 
     def _tidy_up(self) -> None:
         """Close everything that this thread has opened, before it ends."""
         self._notices.log_others(at_once=True)
         self._drain.stop()
-        try:
+        with logged(logger, "celery_dlq could not close all that it had open"):
             self._store.close()
             self._spool.close()
-        except Exception:
-            logger.exception("celery_dlq could not close all that it had open")
-
-    def _resigns(self) -> bool:
-        """Stop being the writer's thread, unless an item has come since; returns whether it did."""
-        with self._putting:
-            if not self._inbox.is_empty():
-                return False
-            self._thread = None
-            return True
-
-
-def _call_back(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except Exception:
-        logger.exception("dead letter stored, but its message could not be finished")
