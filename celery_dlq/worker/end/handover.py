@@ -1,5 +1,5 @@
 """The last step before the pool. A request that the pool cannot take becomes a letter, however it came here:
-from the broker, from the timer of an ETA, from a rate limit, or from a gate of this package.
+from the broker, from the timer of an ETA, from a rate limit, or from a guard of this package.
 
 Prefork pickles a request on its way to a child, which fails if the message nests too deeply. In Celery that
 error ends the worker, and then the next one that gets the message. The other pools run a request in this
