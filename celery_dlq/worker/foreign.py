@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
@@ -26,7 +26,7 @@ from celery_dlq.model.letter import DeadLetter, Explanation, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.end.handover import RULE, end_unrun
-from celery_dlq.worker.end.letters import dead_letter
+from celery_dlq.worker.end.letters import dead_letter, safely
 from celery_dlq.worker.end.malformed import malformation, refusal
 from celery_dlq.worker.failure import (
     failure_after,
@@ -39,8 +39,6 @@ from celery_dlq.worker.message import Contents, envelope, letter_id, read_conten
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
-
-_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Foreign:
         if message.acknowledged:
             return False
         app = self._consumer.app
-        why = self._guarded(message, lambda: malformation(message) or refusal(message, app))
+        why = safely(message, lambda: malformation(message) or refusal(message, app))
         if why is None:
             return False
         invalid = InvalidTaskError(why)
@@ -136,7 +134,7 @@ class Foreign:
         exc: Exception | None,
         finish: Callable[[], object],
     ) -> bool:
-        letter = self._guarded(message, lambda: self._letter(message, describe()))
+        letter = safely(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
         self._capture.write(letter, partial(self._finish, message, exc, finish), urgent=True)
@@ -154,17 +152,6 @@ class Foreign:
                 raise
             logger.exception("Celery could not finish a message that is a dead letter; rejected")
             message.reject_log_error(logger, self._consumer.connection_errors)
-
-    def _guarded(self, message: Any, make: Callable[[], _Made | None]) -> _Made | None:
-        try:
-            return make()
-        except Exception:
-            # Celery must handle the message in any case.
-            logger.critical(
-                "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
-                getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
-            )  # fmt: skip
-            return None
 
     def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
         contents = read_contents(message)

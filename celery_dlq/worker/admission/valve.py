@@ -232,9 +232,10 @@ class Valve(Guard):
         try:
             if not isinstance(request, DLQRequest):
                 return False
-            if request.type in self.own.limits:
-                watch_end(request, partial(self._on_end, request.type))
-            is_open = self.own.state_of(request.type) is not CircuitState.CLOSED
+            task, own = request.type, self.own
+            if task in own.limits:
+                watch_end(request, partial(self._on_end, task))
+            is_open = task in own.known and own.state_of(task) is not CircuitState.CLOSED
             if not (is_open or self._is_full()):
                 return False
             self._hold(request)

@@ -19,6 +19,18 @@ from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.wiring import Captures
 
 
+def _with_end_of_record(name: str) -> Callable[..., Any]:
+    """The method ``name`` of Celery's request, after which the record ends, whatever the method raises."""
+
+    def method(request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return getattr(super(RecordedRequest, request), name)(*args, **kwargs)
+        finally:
+            request.end_record()
+
+    return method
+
+
 class RecordedRequest(Request):  # type: ignore[misc]
     """The base of requests that are acknowledged before they run, and of all requests if the broker forgets
     their messages earlier. It keeps a message in the flight recorder from before its acknowledgement until
@@ -73,13 +85,6 @@ class RecordedRequest(Request):  # type: ignore[misc]
         if not failed__retval__runtime[0]:
             self.end_record()
 
-    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
-        """Called when the letter of a run that failed is safe, or when the run has no letter."""
-        try:
-            return super().on_failure(*args, **kwargs)
-        finally:
-            self.end_record()
-
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called when a time limit is over; for a hard one, when the letter is safe."""
         try:
@@ -88,17 +93,10 @@ class RecordedRequest(Request):  # type: ignore[misc]
             if not soft:
                 self.end_record()
 
-    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            super()._announce_cancelled(*args, **kwargs)
-        finally:
-            self.end_record()
-
-    def _announce_revoked(self, *args: Any) -> None:
-        try:
-            super()._announce_revoked(*args)
-        finally:
-            self.end_record()
+    #: Called when the letter of a run that failed is safe, or when the run has no letter.
+    on_failure = _with_end_of_record("on_failure")
+    _announce_cancelled = _with_end_of_record("_announce_cancelled")
+    _announce_revoked = _with_end_of_record("_announce_revoked")
 
 
 def _ending(succeed: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,23 +93,13 @@ class Closing:
                 request.acknowledge()
 
     def _announce(self) -> None:
-        if self._is_announced:
-            send_dead_event(self._request)
+        # In a cold shutdown, Celery does not announce failures either.
+        if self._is_announced and not state.should_terminate:
+            announce(self._request, DEAD_LETTERED, DEAD_STATE)
 
 
-def send_dead_event(request: Any) -> None:
-    """Announce that the message of ``request`` is a dead letter. In a cold shutdown, Celery does not announce
-    failures either."""
-    if not state.should_terminate:
-        _tell(request, DEAD_LETTERED, DEAD_STATE)
-
-
-def send_redriven_event(request: Any) -> None:
-    """Announce that a worker has the message of ``request`` again."""
-    _tell(request, REDRIVEN, REDRIVEN_STATE)
-
-
-def _tell(request: Any, event: str, shown_as: str) -> None:
+def announce(request: Any, event: str, shown_as: str) -> None:
+    """Send monitors ``event`` about ``request``, for which they show the state ``shown_as``."""
     if not request.task._dlq_wiring.settings.events:
         return
     with logged(

@@ -6,17 +6,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVar
 
 from billiard.exceptions import WorkerLostError
-from celery.exceptions import InvalidTaskError, Reject, TimeLimitExceeded
+from celery.exceptions import Reject, TimeLimitExceeded
 from celery.utils.log import get_logger
 
 from celery_dlq.base.process import pid_of, pid_of_run
 from celery_dlq.base.redact import safe_message, safe_text
 from celery_dlq.classify import Decision, is_a, subject
-from celery_dlq.errors import CircuitOpen, TaskCancelled
+from celery_dlq.errors import CircuitOpen
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure, Parking
@@ -41,35 +40,28 @@ from celery_dlq.worker.wiring import Wiring
 
 logger: logging.Logger = get_logger(__name__)
 
-P = ParamSpec("P")
-#: Makes the letter of a request (a worker's Request); None if the message has none.
-_Make = Callable[Concatenate[Any, P], DeadLetter | None]
+T = TypeVar("T")
 
-_CANCELLED = Decision(
+#: The verdict on a run that a shutdown cut off, and on a message that the pool did not take.
+CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
 )
-_NOT_TAKEN = Decision(Verdict.TERMINAL, rule=RULE, evidence="the task did not run")
+NOT_TAKEN = Decision(Verdict.TERMINAL, rule=RULE, evidence="the task did not run")
 
 
-def _guarded(make: _Make[P]) -> _Make[P]:
-    """``make``, which returns None if it fails, and writes the message to the log."""
-
-    @wraps(make)
-    def made(request: Any, /, *args: P.args, **kwargs: P.kwargs) -> DeadLetter | None:
-        try:
-            return make(request, *args, **kwargs)
-        except Exception:
-            # An exception from here would keep Celery from storing the result and acknowledging.
-            logger.critical(
-                "celery_dlq could not make a dead letter of %s[%s]; its message: body=%r headers=%r",
-                request.name, request.id, request.message.body, request.message.headers, exc_info=True,
-            )  # fmt: skip
-            return None
-
-    return made
+def safely(message: Any, make: Callable[[], T | None]) -> T | None:
+    """What ``make`` returns; None if it fails. Then ``message`` is in the log."""
+    try:
+        return make()
+    except Exception:
+        # An exception from here would keep Celery from storing the result and acknowledging.
+        logger.critical(
+            "celery_dlq could not make a dead letter; its message: body=%r headers=%r",
+            getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
+        )  # fmt: skip
+        return None
 
 
-@_guarded
 def letter_of_run(
     request: Any, exc: BaseException, fate: Reason | Fate, traceback: str, end: RunEnd
 ) -> DeadLetter | None:
@@ -86,19 +78,17 @@ def letter_of_run(
     return snapshot(request, failure, request.dlq.app)
 
 
-@_guarded
-def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | None:
-    """The letter of a run whose process was lost, and whose retry could not be sent."""
-    return _letter_of_cut_off(request, exc, Reason.POISON)
+def letter_of_end(
+    request: Any, exc: Exception, reason: Reason, decision: Decision | None = None
+) -> DeadLetter | None:
+    """The letter of a message that ``exc`` ended outside a run, or in one that reported nothing; None if its
+    task is one of Celery's own, unless the pool did not take it."""
+    if is_internal(request) and reason is not Reason.MALFORMED:
+        return None
+    text = traceback_text(exc) if reason is Reason.MALFORMED else ""
+    return snapshot(request, failure_of(request, exc, text, reason, decision), request.dlq.app)
 
 
-@_guarded
-def letter_of_cancelled(request: Any) -> DeadLetter | None:
-    """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
-    return _letter_of_cut_off(request, TaskCancelled(), Reason.CANCELLED, _CANCELLED)
-
-
-@_guarded
 def letter_of_poison(
     request: Any, exc: BaseException, known: Sequence[Delivery],
     *, seen: bool, reported: Failure | None = None,
@@ -113,23 +103,6 @@ def letter_of_poison(
     reason = Reason.REJECTED if is_a(exc, Reject) else reason
     failure = reported or failure_of(request, exc, "", reason)
     return snapshot(request, poisoned(failure, known, seen=seen), request.dlq.app)
-
-
-@_guarded
-def letter_of_refused(request: Any, error: InvalidTaskError) -> DeadLetter:
-    """The letter of a message that the pool cannot take."""
-    text = traceback_text(error)
-    failure = failure_of(request, error, text, Reason.MALFORMED, _NOT_TAKEN)
-    return snapshot(request, failure, request.dlq.app)
-
-
-def _letter_of_cut_off(
-    request: Any, exc: BaseException, reason: Reason, decision: Decision | None = None
-) -> DeadLetter | None:
-    if is_internal(request):
-        return None
-    failure = failure_of(request, exc, "", reason, decision)
-    return snapshot(request, failure, request.dlq.app)
 
 
 def parked_letter(request: Any, parking: Parking, wiring: Wiring) -> DeadLetter:

@@ -26,20 +26,23 @@ from celery.worker.request import Request
 from celery_dlq.base.codec import raw_body
 from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import is_a
-from celery_dlq.errors import PoisonMessage
+from celery_dlq.errors import PoisonMessage, TaskCancelled
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
+from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.recorder.returned import has_returned
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
 from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green
 from celery_dlq.worker.end.closing import (
+    REDRIVEN,
+    REDRIVEN_STATE,
     Closing,
     Finish,
     Probe,
+    announce,
     report_to_valve,
-    send_redriven_event,
 )
 from celery_dlq.worker.end.fate import (
     Fate,
@@ -51,11 +54,12 @@ from celery_dlq.worker.end.fate import (
 )
 from celery_dlq.worker.end.handover import DeliveryCount, end_unrun
 from celery_dlq.worker.end.letters import (
-    letter_of_cancelled,
+    CANCELLED,
+    NOT_TAKEN,
+    letter_of_end,
     letter_of_poison,
-    letter_of_refused,
     letter_of_run,
-    letter_of_unsent_retry,
+    safely,
 )
 from celery_dlq.worker.end.malformed import check_request, is_plain
 from celery_dlq.worker.failure import aborted, unwrap
@@ -129,7 +133,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             # messages that were sent or delivered before pay for it.
             self.__dict__["on_success"] = self._write_success
             if redriven and not retried:
-                send_redriven_event(self)
+                announce(self, REDRIVEN, REDRIVEN_STATE)
 
     @property
     def dlq(self) -> Captures:
@@ -188,7 +192,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         if end.retried and self.dlq.app.meter is not None:
             self.dlq.app.meter.retried(self.type, end.rule)
-        self._close(letter_of_run(self, exc, fate, traceback, end), finish)
+        self._close(self._letter(letter_of_run, exc, fate, traceback, end), finish)
 
     def _close(self, letter: DeadLetter | None, finish: Finish) -> None:
         """Write ``letter``, then call ``finish``. There is no letter if another message takes the place of
@@ -215,7 +219,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         closing, letter = self._dlq_closing, None
         assert closing is not None, "made before the delivery was counted"  # noqa: S101
         if self.dlq.deliveries.is_spent(known, self.message):
-            letter = letter_of_poison(self, exc, known, seen=True, reported=end.failure)
+            letter = self._letter(letter_of_poison, exc, known, seen=True, reported=end.failure)
         if letter is None:
             closing.run_waiting_steps(give_back)
         elif is_a(exc, TimeLimitExceeded):
@@ -223,6 +227,14 @@ class DLQRequest(Request):  # type: ignore[misc]
         else:
             last = Reject(exc.reason, requeue=False) if is_a(exc, Reject) else PoisonMessage()
             closing.write(letter, partial(super().on_failure, einfo_of(last)))
+
+    def _letter(
+        self, make: Callable[..., DeadLetter | None], *args: Any, **how: Any
+    ) -> DeadLetter | None:
+        return safely(self.message, partial(make, self, *args, **how))
+
+    def _letter_of_cancelled(self) -> DeadLetter | None:
+        return self._letter(letter_of_end, TaskCancelled(), Reason.CANCELLED, CANCELLED)
 
     def _death_of(self, exc: BaseException) -> Delivery:
         """This delivery, which died of ``exc``."""
@@ -249,7 +261,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     def _end_bystander(self, finish: Finish) -> None:
         """Celery would announce the run as revoked, and acknowledge its message."""
         if self.acknowledged:
-            self._close(letter_of_cancelled(self), finish)
+            self._close(self._letter_of_cancelled(), finish)
         else:
             self._close(None, partial(self._give_back, finish))
 
@@ -286,7 +298,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             if has_returned(self.worker_pid, self.id) or success_is_stored(self):
                 self._write_returned()
             else:
-                self._write_now(letter_of_cancelled(self))
+                self._write_now(self._letter_of_cancelled())
         try:
             super()._announce_cancelled(*args, **kwargs)
         except Exception:
@@ -300,7 +312,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         sent = super()._retry_worker_lost(exc, *args)
         goes_back = self.task.acks_late and self.task.reject_on_worker_lost
         if not sent and not goes_back and self._dlq_closing is None:
-            self._write_now(letter_of_unsent_retry(self, exc))
+            self._write_now(self._letter(letter_of_end, exc, Reason.POISON))
         return sent
 
     def _write_now(self, letter: DeadLetter | None) -> None:
@@ -356,11 +368,11 @@ class DLQRequest(Request):  # type: ignore[misc]
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Called instead of running it, if its message has killed its worker too often."""
         exc = PoisonMessage()
-        self._end_unrun(exc, letter_of_poison(self, exc, known, seen=False))
+        self._end_unrun(exc, self._letter(letter_of_poison, exc, known, seen=False))
 
     def refuse(self, error: InvalidTaskError) -> None:
         """Called instead of running it, if the pool cannot take it. Its message becomes a letter."""
-        self._end_unrun(error, letter_of_refused(self, error))
+        self._end_unrun(error, self._letter(letter_of_end, error, Reason.MALFORMED, NOT_TAKEN))
 
     def _end_unrun(self, exc: Exception, letter: DeadLetter | None) -> None:
         if self._dlq_count is not None:
