@@ -305,8 +305,8 @@ class Valve(Guard):
         was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
         if was_quiet:
             self.tick()  # for the messages after this one
-        with logged(logger, "celery_dlq could not look for the parked copy of %s", request):
-            if came_back(request.message):
+        if came_back(request.message):
+            with logged(logger, "celery_dlq could not look for the parked copy of %s", request):
                 name, is_exact = name_of(request)
                 beginning = f"{self._capture.app.hold.place}.{name}"
                 self._desk.ask(

@@ -226,7 +226,7 @@ def retry(
     request, waiting, may_follow = task.request, None, False
     if not request.called_directly and not request.is_eager and not task._built_in:
         # Noted by send(); None if the body calls retry() itself.
-        judged = _taken(request, "_dlq_judged", Judged)
+        judged = taken(request, "_dlq_judged", Judged)
         # Only a retry that ends the run can travel to the worker's parent with its end.
         ends_the_run = throw or judged is not None
         if judged is None:
@@ -287,7 +287,7 @@ def _cause_of(exc: Any) -> BaseException:
     return exc if is_a(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
 
 
-def _taken(request: Context, name: str, kind: type[_Noted]) -> _Noted | None:
+def taken(request: Context, name: str, kind: type[_Noted]) -> _Noted | None:
     """Take what this package has noted on ``request`` under ``name``."""
     # The headers of a message are attributes of its Context, whatever their names are.
     noted: object = vars(request).pop(name, None)
@@ -360,7 +360,7 @@ def note_refused(request: Context, refused: Refused) -> None:
 
 def refused_with(request: Context, exc: BaseException, decision: Decision) -> RunEnd | None:
     """The end of a run by ``exc``, if ``retry()`` raised it; ``decision`` is the verdict of the rules."""
-    refused = _taken(request, "_dlq_refused", Refused)
+    refused = taken(request, "_dlq_refused", Refused)
     if refused is None or refused.raised is not exc:
         return None
     # Over the budget, the body's wish to try again is the verdict; at the last attempt, the rules'.
@@ -371,7 +371,7 @@ def refused_with(request: Context, exc: BaseException, decision: Decision) -> Ru
 def refused_rejected(request: Context) -> RunEnd | None:
     """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
     nothing has sent; None for another Reject."""
-    refused = _taken(request, "_dlq_refused", Refused)
+    refused = taken(request, "_dlq_refused", Refused)
     if refused is None or refused.reason is not Reason.REJECTED:
         return None
     return died(

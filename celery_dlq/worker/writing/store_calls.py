@@ -129,7 +129,12 @@ class StoreCalls:
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.ask(lambda store, _: [store.check_schema()], [None])
+
+        def check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
+            store.check_schema()
+            return [None]
+
+        self.ask(check, [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""

@@ -22,12 +22,13 @@ from celery_dlq.classify import Decision
 from celery_dlq.model.headers import FREE_HEADER
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
+    Judged,
     Refused,
-    _judged_for,
     group_of,
     note_refused,
     refused_rejected,
     refused_with,
+    taken,
     unpublished,
 )
 from celery_dlq.worker.celery_quirks import brokers
@@ -251,4 +252,4 @@ def test_headers_of_a_message_are_not_mistaken_for_notes():
     hostile = Context(id="4711", _dlq_refused="x", _dlq_judged={"decision": 1})
     assert refused_with(hostile, GONE, RULES) is None
     assert refused_rejected(hostile) is None
-    assert _judged_for(hostile) is None
+    assert taken(hostile, "_dlq_judged", Judged) is None
