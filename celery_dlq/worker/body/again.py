@@ -35,7 +35,7 @@ from celery_dlq.model.headers import (
     free_runs,
 )
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.retry import Exhausted, RetryBudget, RetryPolicy, Wait
+from celery_dlq.retry import Exhausted, RetryBudget, RetryPolicy
 from celery_dlq.worker.body.ending import (
     RunEnd,
     attempt_of,
@@ -118,27 +118,6 @@ def fixed_delay(task: TaskOptions) -> float | None:
     return None
 
 
-def wait_after(
-    task: TaskOptions, request: Context, decision: Decision, *, outage: bool
-) -> tuple[Wait | Exhausted, int]:
-    """The wait after a run of ``request`` that failed, and the number of earlier runs that used up no
-    attempt."""
-    earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
-    free = min(free_runs(request.headers), int(request.retries))
-    policy = policy_for(task, decision)
-    # One attempt is a promise that the body runs at most once.
-    uncounted = (decision.throttled or outage) and policy.max_attempts != 1
-    wait = policy.after(
-        request.retries + 1,
-        failed_at=now,
-        first_failed_at=earlier[0].failed_at if earlier else now,
-        retry_after=decision.retry_after,
-        uncounted=uncounted,
-        free=free,
-    )
-    return wait, free
-
-
 def is_outage(task: TaskOptions, request: Context) -> bool:
     """Whether the circuit of ``request`` is open, or would open with this transient failure."""
     if not task.dlq_breaker_failures:
@@ -174,7 +153,17 @@ def next_step(
     if decision.verdict is Verdict.TERMINAL:
         return died(request, exc, decision, Reason.TERMINAL)
     outage = is_outage(task, request)
-    wait, free = wait_after(task, request, decision, outage=outage)
+    earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
+    free, policy = min(free_runs(request.headers), int(request.retries)), policy_for(task, decision)
+    wait = policy.after(
+        request.retries + 1,
+        failed_at=now,
+        first_failed_at=earlier[0].failed_at if earlier else now,
+        retry_after=decision.retry_after,
+        # One attempt is a promise that the body runs at most once.
+        uncounted=(decision.throttled or outage) and policy.max_attempts != 1,
+        free=free,
+    )
     if isinstance(wait, Exhausted):
         return died(request, exc, decision, Reason.EXHAUSTED, wait.why)
     # While the circuit is open, the retry does not run: it is parked before it reaches the pool.

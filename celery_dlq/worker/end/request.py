@@ -223,7 +223,13 @@ class DLQRequest(Request):  # type: ignore[misc]
         if letter is None:
             closing.run_waiting_steps(give_back)
         elif is_a(exc, TimeLimitExceeded):
-            closing.write(letter, partial(self._end_late, give_back))
+
+            def end_late() -> None:
+                # Celery would give it back, but cannot once it is acknowledged.
+                self.acknowledge()
+                give_back()
+
+            closing.write(letter, end_late)
         else:
             last = Reject(exc.reason, requeue=False) if is_a(exc, Reject) else PoisonMessage()
             closing.write(letter, partial(super().on_failure, einfo_of(last)))
@@ -252,11 +258,6 @@ class DLQRequest(Request):  # type: ignore[misc]
             self._write_outcome(finish)
         else:
             self._close(None, finish)
-
-    def _end_late(self, finish: Finish) -> None:
-        # Celery would give it back, but cannot once it is acknowledged.
-        self.acknowledge()
-        finish()
 
     def _end_bystander(self, finish: Finish) -> None:
         """Celery would announce the run as revoked, and acknowledge its message."""
@@ -294,10 +295,12 @@ class DLQRequest(Request):  # type: ignore[misc]
         connection for a message that the broker delivers again."""
         is_open = self._dlq_closing is None and not self._dlq_has_succeeded
         if self.acknowledged and is_open:
-            # The result of a body may be on its way.
-            if has_returned(self.worker_pid, self.id) or success_is_stored(self):
-                self._write_returned()
-            else:
+            # The result of a body may be on its way; if so, it will not come any more.
+            has_ended = has_returned(self.worker_pid, self.id) or success_is_stored(self)
+            if has_ended and self.__dict__.get("on_success") is not None:
+                self._dlq_has_succeeded = True
+                self.dlq.write_now(self._outcome())
+            elif not has_ended:
                 self._write_now(self._letter_of_cancelled())
         try:
             super()._announce_cancelled(*args, **kwargs)
@@ -414,12 +417,6 @@ class DLQRequest(Request):  # type: ignore[misc]
         getattr(super(), "record_success", noop)()
         # Urgent, because a success that the flight recorder does not have would be lost with the worker.
         self.dlq.write(self._outcome(), finish, urgent=True)
-
-    def _write_returned(self) -> None:
-        """Write, from a signal handler, the success of a run whose result will not come any more."""
-        if self.__dict__.get("on_success") is not None:
-            self._dlq_has_succeeded = True
-            self.dlq.write_now(self._outcome())
 
     def _outcome(self) -> Outcome:
         return Outcome(

@@ -97,7 +97,7 @@ Item: TypeAlias = Entry | Question | Wake
 QUEUE_SIZE = 10_000
 
 
-class Inbox:
+class Inbox(queue.Queue[Item]):
     """Accepts items from any thread; the writer's thread takes them out in batches.
 
     :param size: items that may wait before it :meth:`is_full`.
@@ -107,34 +107,25 @@ class Inbox:
     def __init__(
         self, *, size: int, batch_size: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
+        # Not bounded: a worker's event loop that waits for room answers no ping and sends no heartbeat. The
+        # valve stops feeding it instead (worker/admission/valve.py).
+        super().__init__()
         self._size, self._batch_size, self._monotonic = size, batch_size, monotonic
-        # Not bounded here: a worker's event loop that waits for room answers no ping and sends no
-        # heartbeat. The valve stops feeding it instead (worker/admission/valve.py).
-        self._items: queue.Queue[Item] = queue.Queue()
         self._waiting_bytes, self._counting = 0, threading.Lock()
         #: Set while an item waits that must not wait for others.
         self._hurried = threading.Event()
         self._written_at = float("-inf")
 
-    @property
-    def waiting(self) -> int:
-        """Items that are in no batch yet."""
-        return self._items.qsize()
-
-    def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return self._items.empty()
-
     def is_full(self) -> bool:
         """Whether as many items, or bytes, wait as may wait."""
         # Each message asks, and qsize() takes a lock.
-        return len(self._items.queue) >= self._size or self._waiting_bytes >= QUEUE_BYTES
+        return len(self.queue) >= self._size or self._waiting_bytes >= QUEUE_BYTES
 
-    def put(self, item: Item) -> None:
-        """Add ``item``."""
+    def add(self, item: Item) -> None:
+        """Put ``item``."""
         with self._counting:
             self._waiting_bytes += item.size
-        self._items.put(item)
+        self.put(item)
         if isinstance(item, Question) or not item.quiet_s:
             self._hurried.set()
 
@@ -142,7 +133,7 @@ class Inbox:
         """The waiting items, up to a batch; empty if none comes within ``within_s`` seconds."""
         batch: list[Item] = []
         try:
-            batch.append(self._items.get(timeout=within_s))
+            batch.append(self.get(timeout=within_s))
             storm = self._monotonic() - self._written_at < STORM_S
             gather_until = self._monotonic() + (GATHER_S if storm else 0.0)
             quiet_s, size = batch[0].quiet_s, batch[0].size
@@ -159,26 +150,17 @@ class Inbox:
         with self._counting:
             self._waiting_bytes -= sum(entry.size for entry in entries)
 
-    def done(self, batch: Sequence[Item]) -> None:
-        """``batch`` has been dealt with."""
-        for _ in batch:
-            self._items.task_done()
-
-    def join(self) -> None:
-        """Wait until everything that was put before is done."""
-        self._items.join()
-
     def _another(self, within_s: float) -> Item:
         """The next item.
 
         :raises queue.Empty: none came in time.
         """
         self._hurried.clear()
-        if within_s > 0 and self._items.empty():
+        if within_s > 0 and self.empty():
             # Only an item in a hurry ends this wait: a thread that wakes for each letter of a storm takes the
             # interpreter from the event loop each time.
             self._hurried.wait(within_s)
-        return self._items.get_nowait()
+        return self.get_nowait()
 
 
 #: Give it a level of its own, or switch it off, in the configuration of ``logging``.
@@ -300,7 +282,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """Records that the thread has not taken up yet."""
-        return self._inbox.waiting
+        return self._inbox.qsize()
 
     def flush(self) -> None:
         """Wait until everything that came before is safe."""
@@ -313,7 +295,7 @@ class Writer:
         with self._putting:
             self._is_stopping, thread = True, self._thread
             if thread is not None:
-                self._inbox.put(Wake())
+                self._inbox.add(Wake())
         if thread is not None:
             thread.join()
 
@@ -330,7 +312,7 @@ class Writer:
 
     def _put(self, item: Item) -> None:
         with self._putting:
-            self._inbox.put(item)
+            self._inbox.add(item)
             self._ensure_started()
 
     def _ensure_started(self) -> None:
@@ -346,10 +328,10 @@ class Writer:
             self._deal_with(self._inbox.next_batch(self._drain.seconds_until_due()))
             self._drain.step_when_due()
             self._notices.log_others()
-            if self._is_stopping and self._inbox.is_empty():
+            if self._is_stopping and self._inbox.empty():
                 self._tidy_up()
                 with self._putting:
-                    if self._inbox.is_empty():  # nothing has come since
+                    if self._inbox.empty():  # nothing has come since
                         self._thread = None
                         return
 
@@ -360,7 +342,8 @@ class Writer:
         self._answer([question for question in questions if question.together])
         self._write(entries)
         self._answer([question for question in questions if not question.together])
-        self._inbox.done(batch)
+        for _ in batch:
+            self._inbox.task_done()
 
     def _write(self, entries: Sequence[Entry]) -> None:
         if not entries:
