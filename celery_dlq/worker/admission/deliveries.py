@@ -289,7 +289,7 @@ class Deliveries:
         soon = sum(self._now() - at < SOON for at in self._admitted)
         for other in self._isolation.next_in_line(soon):
             is_counted = other in self._ahead or other in self._started
-            if getattr(other, "_dlq_count", None) is not None and not is_counted:
+            if getattr(other, "_dlq_count", False) and not is_counted:
                 self._ahead[other] = False
                 answered = partial(self._is_ahead, other)
                 self._begin(other.as_delivery(self._process), answered, ahead=True)

@@ -15,6 +15,7 @@ from celery.exceptions import (
     Ignore,
     InvalidTaskError,
     Reject,
+    TaskRevokedError,
     Terminated,
     TimeLimitExceeded,
     WorkerLostError,
@@ -48,11 +49,12 @@ from celery_dlq.worker.end.fate import (
     Fate,
     fate_of,
     is_bystander,
+    is_internal,
     is_of_run,
     stored_success,
     success_is_stored,
 )
-from celery_dlq.worker.end.handover import DeliveryCount, end_unrun
+from celery_dlq.worker.end.handover import end_unrun, refusal
 from celery_dlq.worker.end.letters import (
     CANCELLED,
     NOT_TAKEN,
@@ -82,8 +84,13 @@ class DLQRequest(Request):  # type: ignore[misc]
     _dlq_capture: ClassVar[Captures | None] = None
     #: Whether its end was reported to the valve.
     _dlq_reported = False
-    #: Counts its delivery, if the broker has delivered its message before.
-    _dlq_count: DeliveryCount | None = None
+    #: Whether its deliveries are counted, because the broker has delivered its message before.
+    _dlq_count = False
+    #: The earlier deliveries that did not end, then this one; empty until the store has answered.
+    known_deliveries: tuple[Delivery, ...] = ()
+    #: Whether the pool has the request, or the request will not run.
+    _dlq_is_decided = False
+    _dlq_pool: Any = None
     #: How far its end has come, if it has a letter or may get one.
     _dlq_closing: Closing | None = None
     #: Whether the success of its run is being written.
@@ -124,7 +131,10 @@ class DLQRequest(Request):  # type: ignore[misc]
             check_request(self)
         again = came_back(message)
         if again:
-            self._dlq_count = DeliveryCount(self)
+            self._dlq_count = True
+            if not is_internal(self):
+                # Celery overrides the method in a subclass for each task, but not on the instance.
+                self.__dict__["execute_using_pool"] = self._execute_counted
         # The message's own headers: in the protocol of Celery 3, the request's are made from the body.
         redriven, retried = REDRIVE_HEADER in message.headers, self._request_dict.get("retries")
         # Also for a retry: the message that was retried may have run again at the same time, and died.
@@ -347,7 +357,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
             redrive=redrive_of(self.message.headers),
             attempt=attempt_number(self.request_dict),
-            number=1 if self._dlq_count is None else 0,
+            number=0 if self._dlq_count else 1,
             started_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
             process=process,
@@ -355,18 +365,35 @@ class DLQRequest(Request):  # type: ignore[misc]
             death=death,
         )
 
-    @property
-    def known_deliveries(self) -> tuple[Delivery, ...]:
-        """The earlier deliveries that did not end, then this one; empty if it is not counted."""
-        return () if self._dlq_count is None else self._dlq_count.known
-
     def run_counted(self, known: tuple[Delivery, ...]) -> None:
         """Run in the slot that it has; does nothing if the pool has it already.
 
         :param known: the earlier deliveries and this one.
         """
-        if self._dlq_count is not None:
-            self._dlq_count.run(known)
+        if self._dlq_is_decided:
+            return
+        self._dlq_is_decided, self.known_deliveries = True, known
+        deliveries = self.dlq.deliveries
+        try:
+            type(self).execute_using_pool(self, self._dlq_pool)
+        except TaskRevokedError:
+            # Revoked while it waited; only the worker's own call would have freed the slot.
+            deliveries.give_slot_back()
+            deliveries.forget(known[-1:], lambda: None)
+        except Exception as exc:
+            error = refusal(self, self._dlq_pool, exc)
+            if error is None:
+                raise
+            deliveries.give_slot_back()
+            self.refuse(error)
+
+    def _execute_counted(self, pool: Any, **_: Any) -> None:
+        """Called by the worker once there is a slot for the request in ``pool``: asks for the count first."""
+        if self.revoked():
+            # As Celery's own method does: the worker frees the slot.
+            raise TaskRevokedError(self.id)
+        self._dlq_pool = pool
+        self.dlq.deliveries.admit(self)
 
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Called instead of running it, if its message has killed its worker too often."""
@@ -378,8 +405,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         self._end_unrun(error, self._letter(letter_of_end, error, Reason.MALFORMED, NOT_TAKEN))
 
     def _end_unrun(self, exc: Exception, letter: DeadLetter | None) -> None:
-        if self._dlq_count is not None:
-            self._dlq_count.end()
+        self._dlq_is_decided = True
         report_to_valve(self, UNREPORTED, exc)
         self._close(letter, partial(end_unrun, self, exc, super().on_failure))
 
