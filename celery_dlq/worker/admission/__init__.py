@@ -1,4 +1,5 @@
-"""Decides whether a message may enter the pool now. Leads it past the guards in a fixed order.
+"""Decides whether a message may enter the pool now. Leads it past the guards in a fixed order. Runs in the
+event loop of the worker's parent; answers of the store and ends of runs may come in other threads.
 
 Celery hands each request to ``Consumer.on_task_request``. :class:`Admission` replaces that method once, and
 asks its guards, which :class:`~celery_dlq.worker.consumer.Capture` lists. A request goes to the pool, or is

@@ -63,15 +63,6 @@ class Copy:
     why_not: str
 
 
-@dataclass(frozen=True)
-class _Arrival:
-    request: Any
-    copy: Copy
-    #: The connection on which the message came.
-    connection: int
-    run: Onward
-
-
 #: A report about a copy, which is repeated until the store has taken it: the function that makes all reports
 #: of its kind in one call, and the subject.
 _Report: TypeAlias = "tuple[Callable[[Store, Sequence[Any]], Sequence[object]], Any]"
@@ -142,7 +133,7 @@ class Copies(Guard):
             copy = copy_of(request)
         if copy is None:
             return False
-        self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
+        self._ask(request, copy, run, self._connection, ACCEPT_TRIES)
         return True
 
     def dropped(self, request: Any, why: str) -> None:
@@ -154,12 +145,12 @@ class Copies(Guard):
                 drop = Drop(letter_id(request.message, request.id), *sending, why)
                 self._report((_note_drops, drop))
 
-    def _ask(self, arrival: _Arrival, tries: int) -> None:
+    def _ask(self, request: Any, copy: Copy, run: Onward, connection: int, tries: int) -> None:
         def answered(accepted: bool | None) -> None:
-            if arrival.connection != self._connection:
+            if connection != self._connection:
                 return  # the broker delivers it again
             if accepted is None and tries > 1:
-                again = partial(self._ask, arrival, tries - 1)
+                again = partial(self._ask, request, copy, run, connection, tries - 1)
                 self._consumer.timer.call_after(ACCEPT_PAUSE_S, again)
             elif accepted is False:
                 logger.warning(
@@ -168,16 +159,15 @@ class Copies(Guard):
                 request.acknowledge()
                 state.task_ready(request)
             elif accepted:
-                arrival.run(request)
+                run(request)
             else:
                 logger.warning(
                     "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
                 )
                 # First, because in a pool without processes the next call returns when the body has ended.
                 self._report((copy.accept, copy.key))
-                arrival.run(request)
+                run(request)
 
-        request, copy = arrival.request, arrival.copy
         self._desk.ask_together(copy.accept, copy.key, answered)
 
     def _report(self, report: _Report) -> None:
