@@ -54,7 +54,8 @@ class OwnCircuits:
     """
 
     def __init__(self, limits: Mapping[str, BreakerLimits], monotonic: Clock) -> None:
-        self.limits, self._monotonic = limits, monotonic
+        self.limits: Mapping[str, BreakerLimits] = limits
+        self._monotonic = monotonic
         #: Those of tasks that have failed since their last success.
         self.known: dict[str, Circuit] = {}
         self._lock = threading.Lock()
@@ -141,7 +142,7 @@ class SharedCircuits:
         #: The probes that run in this worker.
         self.probes: dict[CircuitName, str] = {}
         #: The open circuits, and those that one more failure opens, for the processes of the pool.
-        self.names = SharedNames()
+        self.names: SharedNames = SharedNames()
         self._nearly: set[CircuitName] = set()
         #: The circuits that failed last at the end.
         self._seen: dict[CircuitName, _Seen] = {}

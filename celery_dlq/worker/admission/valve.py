@@ -97,11 +97,12 @@ class Valve(Guard):
     ) -> None:
         self._capture, self._desk, self._is_full = capture, desk, writer.is_full
         self._draw, self._monotonic = draw, monotonic
-        self.shared, self.own = SharedCircuits(writer, monotonic), OwnCircuits({}, monotonic)
+        self.shared: SharedCircuits = SharedCircuits(writer, monotonic)
+        self.own: OwnCircuits = OwnCircuits({}, monotonic)
         #: Tasks with a limit of transient failures.
         self._watched: frozenset[str] = frozenset()
         self._give_slot_back: Callable[[], object] | None = None
-        self.parking = _Parking(self)
+        self.parking: Guard = _Parking(self)
         #: Leads a request past the guards after :attr:`parking`.
         self._enter: Onward
         #: Exchanges since a message came, or a run ended.
