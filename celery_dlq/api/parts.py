@@ -32,7 +32,7 @@ from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.worker.capture import Capture
+    from celery_dlq.worker.consumer import Capture
 
 logger: logging.Logger = logging.getLogger("celery_dlq")
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
-    from celery_dlq.worker.admission.breaker import Breaker
+    from celery_dlq.worker.admission.valve import Valve
     from celery_dlq.worker.broker_limits import Hold
-    from celery_dlq.worker.capture import Capture
+    from celery_dlq.worker.consumer import Capture
     from celery_dlq.worker.writing.saver_process import SaverProcess
     from celery_dlq.worker.writing.store_calls import StoreHealth
     from celery_dlq.worker.writing.writer import Writer
@@ -53,8 +53,8 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         #: The workers that run in this process.
         self._workers: WeakSet[Any] = WeakSet()
         self._counting = threading.Lock()
-        app.steps["worker"].add("celery_dlq.worker.step:LastStep")
-        app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
+        app.steps["worker"].add("celery_dlq.worker.consumer:LastStep")
+        app.steps["consumer"].add("celery_dlq.worker.consumer:CaptureStep")
         app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
 
     @classmethod
@@ -117,7 +117,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
 
     def new_capture(self) -> Capture:
         """A new capture for one consumer."""
-        from celery_dlq.worker.capture import Capture
+        from celery_dlq.worker.consumer import Capture
 
         capture = Capture(
             self,
@@ -131,9 +131,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         return capture
 
     @property
-    def breakers(self) -> Sequence[Breaker]:
-        """The breakers of all consumers in this process; in a pool process, those of its parent."""
-        return [capture.breaker for capture in self.captures]
+    def valves(self) -> Sequence[Valve]:
+        """The valves of all consumers in this process; in a pool process, those of its parent."""
+        return [capture.valve for capture in self.captures]
 
     def worker_starts(self, worker: Any) -> None:
         """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""

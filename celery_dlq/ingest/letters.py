@@ -16,9 +16,9 @@ from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import failure_after, read_attempts
 from celery_dlq.worker.message import Contents, letter_id, read_contents
-from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -127,7 +127,6 @@ class LetterMaker:
             message=f"{death.message}, delivery {delivery}",
             verdict=Verdict.TERMINAL,
             rule=RULE,
-            worker="",
         )
         attempts = (*read_attempts(envelope.headers), last)
         failure = failure_after(attempts, Reason.INGESTED, traceback="", grounds=Grounds())

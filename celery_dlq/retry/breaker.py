@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, CircuitState
 
 #: Failures by the time when they were counted, in seconds.
@@ -86,46 +87,10 @@ def may_be_probed(circuit: Circuit, now: datetime) -> bool:
 
 
 def probed(circuit: Circuit, now: datetime, probe: str) -> Circuit:
-    """The circuit with ``probe`` as the only running message, if a probe may run."""
-    if not may_be_probed(circuit, now):
+    """The circuit with ``probe`` as the only running message, if a probe may run. Also if ``probe`` runs
+    already: its worker has reported it again."""
+    if not (_is_probe(circuit, probe) or may_be_probed(circuit, now)):
         return circuit
-    return _running(circuit, now, probe)
-
-
-def still_probed(circuit: Circuit, now: datetime, probe: str) -> Circuit:
-    """The circuit after a report that ``probe`` still runs."""
-    return _running(circuit, now, probe) if _is_probe(circuit, probe) else circuit
-
-
-def probe_succeeded(circuit: Circuit, _now: datetime, probe: str) -> Circuit:
-    """The circuit after ``probe`` showed that its service is back."""
-    closed = Circuit(task=circuit.task, key=circuit.key)
-    return closed if _is_probe(circuit, probe) else circuit
-
-
-def probe_failed(circuit: Circuit, now: datetime, probe: str, limits: BreakerLimits) -> Circuit:
-    """The circuit after ``probe`` failed."""
-    if not _is_probe(circuit, probe):
-        return circuit
-    probes = circuit.probes + 1
-    return _waiting(circuit, now + timedelta(seconds=limits.recovery_after(probes)), probes)
-
-
-def probe_was_inconclusive(
-    circuit: Circuit, now: datetime, probe: str, wait_s: float = 0.0
-) -> Circuit:
-    """The circuit after ``probe`` ended without showing whether its service is back: another probe may
-    run after ``wait_s``."""
-    if not _is_probe(circuit, probe):
-        return circuit
-    return _waiting(circuit, now + timedelta(seconds=wait_s), circuit.probes)
-
-
-def _is_probe(circuit: Circuit, probe: str) -> bool:
-    return circuit.state is CircuitState.HALF_OPEN and circuit.probe == probe
-
-
-def _running(circuit: Circuit, now: datetime, probe: str) -> Circuit:
     return replace(
         circuit,
         state=CircuitState.HALF_OPEN,
@@ -135,12 +100,36 @@ def _running(circuit: Circuit, now: datetime, probe: str) -> Circuit:
     )
 
 
-def _waiting(circuit: Circuit, probe_at: datetime, probes: int) -> Circuit:
+def still_probed(circuit: Circuit, now: datetime, probe: str) -> Circuit:
+    """The circuit after a report that ``probe`` still runs."""
+    return probed(circuit, now, probe) if _is_probe(circuit, probe) else circuit
+
+
+def probe_ended(
+    circuit: Circuit, now: datetime, probe: str, verdict: Verdict | None, limits: BreakerLimits,
+    *, wait_s: float = 0.0,
+) -> Circuit:  # fmt: skip
+    """The circuit after ``probe`` ended. Only a transient failure says that its service is still away.
+
+    :param verdict: terminal if the service has answered, by a success or by a failure of the task's own; None
+        if the end says nothing about the service. Then another probe may run after ``wait_s``.
+    """
+    if not _is_probe(circuit, probe):
+        return circuit
+    if verdict is Verdict.TERMINAL:
+        return Circuit(task=circuit.task, key=circuit.key)
+    probes = circuit.probes
+    if verdict is Verdict.TRANSIENT:
+        probes, wait_s = probes + 1, limits.recovery_after(probes + 1)
     return replace(
         circuit,
         state=CircuitState.OPEN,
         probes=probes,
-        probe_at=probe_at,
+        probe_at=now + timedelta(seconds=wait_s),
         probe="",
         probe_until=None,
     )
+
+
+def _is_probe(circuit: Circuit, probe: str) -> bool:
+    return circuit.state is CircuitState.HALF_OPEN and circuit.probe == probe

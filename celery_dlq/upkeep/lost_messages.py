@@ -29,10 +29,10 @@ from celery_dlq.recorder.files import LockedFiles
 from celery_dlq.recorder.flight import Uncovered
 from celery_dlq.recorder.owner import owner_in
 from celery_dlq.recorder.segment import CopiedMessage
+from celery_dlq.worker.end.fate import is_of_run, stored_success
+from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.message import envelope, letter_id, read_contents
-from celery_dlq.worker.request.fate import is_of_run, stored_success
-from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -44,13 +44,8 @@ logger: logging.Logger = get_logger(__name__)
 RULE = "task.lost"
 
 
-def letter_of_lost(
-    message: CopiedMessage, app: Any, wiring: Wiring, *, remark: str = ""
-) -> DeadLetter:
-    """The letter of ``message``. It is the same each time, so a recovery that was killed may be repeated.
-
-    :param remark: is added to the evidence.
-    """
+def letter_of_lost(message: CopiedMessage, app: Any, wiring: Wiring) -> DeadLetter:
+    """The letter of ``message``. It is the same each time, so a recovery that was killed may be repeated."""
     contents = read_contents(message)
     if "task" not in contents.fields:
         contents = replace(contents, fields=message.fields)
@@ -64,7 +59,7 @@ def letter_of_lost(
         message=safe_message(error),
         verdict=Verdict.TERMINAL,
         rule=RULE,
-        evidence="; ".join(filter(None, (_account(message), remark))),
+        evidence=_account(message),
         worker=message.worker,
         pid=message.pid,
     )
@@ -117,10 +112,16 @@ class Outcomes:
             return "it has succeeded"
         return ""
 
-    @property
-    def remark(self) -> str:
-        """For the evidence of the letters that are made now."""
-        return NOT_ASKED if self._is_silent else ""
+    def remarked(self, letter: DeadLetter) -> DeadLetter:
+        """``letter``, whose evidence says so if the result backend did not answer."""
+        if not self._is_silent:
+            return letter
+        *before, last = letter.attempts
+        evidence = f"{last.evidence}; {NOT_ASKED}"
+        return letter.with_(
+            attempts=(*before, replace(last, evidence=evidence)),
+            explanation=replace(letter.explanation, evidence=evidence),
+        )
 
     def _has_succeeded(self, message: CopiedMessage, task_id: str) -> bool:
         task = self._app.tasks.get(message.task)

@@ -247,8 +247,7 @@ class Recovery:
             if message.has_succeeded:
                 ends.append((_success_of(message, letter), settle))
             else:
-                letter = letter_of_lost(message, self._app, self._wiring, remark=outcomes.remark)
-                ends.append((letter, settle))
+                ends.append((outcomes.remarked(letter), settle))
             if len(ends) >= BATCH:
                 done += self._store(ends)
                 ends = []

@@ -12,7 +12,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.base.process import identity
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.worker.step import ends_in_one_line
+from celery_dlq.worker.consumer import ends_in_one_line
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.periodic import GuardedThread

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -22,8 +22,9 @@ from celery.exceptions import InvalidTaskError
 from celery.utils.log import get_logger
 
 from celery_dlq.worker.body.batch import run_batch
-from celery_dlq.worker.request.classes import RecordedRequest
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.classes import RecordedRequest
+from celery_dlq.worker.end.request import DLQRequest
+from celery_dlq.worker.failure import logged
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -54,15 +55,16 @@ class Flush:
     def __call__(self, requests: Iterable[Any]) -> None:
         """Run ``requests``. A request that may be one of several copies runs alone, once the store has said
         which copy runs."""
+
+        def run_alone(request: Any) -> None:
+            self._run([request])
+
         ready = [
             one for one in requests
-            if not (isinstance(one, DLQRequest) and one.dlq.copies.asks(one, self._run_alone))
+            if not (isinstance(one, DLQRequest) and one.dlq.copies.asks(one, run_alone))
         ]  # fmt: skip
         if ready:
             self._run(ready)
-
-    def _run_alone(self, request: Any) -> None:
-        self._run([request])
 
     def _run(self, requests: Sequence[Any]) -> None:
         from celery_batches import SimpleRequest
@@ -101,7 +103,9 @@ class _Batch:
     def refuse(self, error: InvalidTaskError) -> None:
         """Called when the pool did not take the run."""
         for request in self.requests:
-            _guarded(request, partial(_refuse, request, error))
+            with _ending(request):
+                # A user's Request class that cannot be combined with ours does not have this method.
+                request.refuse(error)
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""
@@ -109,25 +113,28 @@ class _Batch:
             self.on_lost(ends)
             return
         for place, request in enumerate(self.requests):
-            if ends is None:
-                _guarded(request, partial(_succeed, request))
-            else:
-                _guarded(request, partial(request.on_failure, ends[place], return_ok=True))
+            with _ending(request):
+                if ends is None:
+                    _succeed(request)
+                else:
+                    request.on_failure(ends[place], return_ok=True)
 
     def on_lost(self, einfo: ExceptionInfo) -> None:
         """Called when the process of the run has died."""
         for request in self.requests:
-            _guarded(request, partial(request.on_failure, einfo))
+            with _ending(request):
+                request.on_failure(einfo)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called when a time limit is over."""
         for request in self.requests:
-            _guarded(request, partial(request.on_timeout, soft, timeout))
+            with _ending(request):
+                request.on_timeout(soft, timeout)
 
 
-def _refuse(request: Any, error: InvalidTaskError) -> None:
-    # A user's Request class that cannot be combined with ours does not have this method.
-    request.refuse(error)
+def _ending(request: Any) -> AbstractContextManager[None]:
+    said = "celery_dlq could not end %s[%s] of a batch"
+    return logged(logger, said, request.name, request.id)
 
 
 def _succeed(request: Any) -> None:
@@ -137,10 +144,3 @@ def _succeed(request: Any) -> None:
         request.acknowledge()
     elif isinstance(request, RecordedRequest):
         request.end_record()
-
-
-def _guarded(request: Any, end: Callable[[], object]) -> None:
-    try:
-        end()
-    except Exception:
-        logger.exception("celery_dlq could not end %s[%s] of a batch", request.name, request.id)

@@ -19,6 +19,7 @@ from celery_dlq.classify import Decision
 from celery_dlq.model.handling import CARRIERS, is_of_user
 from celery_dlq.model.headers import chord_key
 from celery_dlq.worker.body.judge import decide
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.task import DLQTask
 
 logger: logging.Logger = get_logger(__name__)
@@ -136,11 +137,8 @@ class _Header(GroupResult):  # type: ignore[misc]
 
     def _keep(self) -> None:
         backend, key = self.app.backend, chord_key(self.id)
-        try:
+        said = "chord %s cannot be completed by a redrive: its members are not saved"
+        with logged(logger, said, self.id):
             backend.delete_group(key)  # a database refuses a second group with this key
             # New objects for the same members: the ones here hold the failure, and would raise it when saved.
             backend.save_group(key, result_from_tuple(self.as_tuple(), app=self.app))
-        except Exception:
-            logger.exception(
-                "chord %s cannot be completed by a redrive: its members are not saved", self.id
-            )

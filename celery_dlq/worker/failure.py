@@ -4,8 +4,11 @@ that would end more than the task that raised them."""
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
@@ -15,7 +18,7 @@ from celery_dlq.base.redact import TRACEBACK_LIMIT, clip, clip_middle, safe_mess
 from celery_dlq.classify import is_a
 from celery_dlq.errors import TaskAborted
 from celery_dlq.model.fingerprint import Grounds
-from celery_dlq.model.headers import attempts_of
+from celery_dlq.model.headers import attempt_number, attempts_of, redrive_of
 from celery_dlq.model.letter import (
     Attempt,
     Explanation,
@@ -34,6 +37,15 @@ _CHAIN_LIMIT, _FRAME_LIMIT = 8, 40
 
 #: The most characters of a message inside a traceback; the letter keeps the whole message separately.
 _INNER_MESSAGE_LIMIT = 2_000
+
+
+@contextmanager
+def logged(logger: logging.Logger, text: str, *about: object) -> Iterator[None]:
+    """Log an error that must not keep Celery, or the rest of this package, from the next step."""
+    try:
+        yield
+    except Exception:
+        logger.exception(text, *about)
 
 
 def type_name(exc_type: type) -> str:
@@ -88,6 +100,28 @@ def _chain(exc: BaseException) -> Iterator[tuple[str, BaseException]]:
         elif node.__context__ is not None and not node.__suppress_context__:
             link = "\nDuring handling of the above exception, another exception occurred:\n\n"
             node = node.__context__
+
+
+def new_attempt(
+    fields: Mapping[str, Any], headers: Any, exception_type: str, message: str, explanation: Explanation,
+    *, worker: str, pid: int | None, delay_s: float | None = None,
+) -> Attempt:  # fmt: skip
+    """The run that has ended now.
+
+    :param fields: have the number of retries.
+    :param headers: the message's own.
+    """
+    return Attempt(
+        number=attempt_number(fields),
+        redrive=redrive_of(headers),
+        failed_at=datetime.now(timezone.utc),
+        exception_type=exception_type,
+        message=message,
+        delay_s=delay_s,
+        worker=worker,
+        pid=pid,
+        **vars(explanation),
+    )
 
 
 def failure_after(

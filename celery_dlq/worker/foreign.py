@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
@@ -22,20 +21,24 @@ from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import PoolFailed
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.handling import HANDLE_TASK
-from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
-from celery_dlq.model.letter import Attempt, DeadLetter, Failure
+from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header
+from celery_dlq.model.letter import DeadLetter, Explanation, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
-from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
+from celery_dlq.worker.end.handover import RULE, end_unrun
+from celery_dlq.worker.end.letters import dead_letter, safely
+from celery_dlq.worker.end.malformed import malformation, refusal
+from celery_dlq.worker.failure import (
+    failure_after,
+    new_attempt,
+    read_attempts,
+    traceback_text,
+    type_name,
+)
 from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents
-from celery_dlq.worker.request.handover import RULE, end_unrun
-from celery_dlq.worker.request.letters import dead_letter
-from celery_dlq.worker.request.malformed import malformation, refusal
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
-
-_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class _Defect:
     error: Exception
 
 
+#: Gets the message and the error that Celery noticed.
+_Describe: TypeAlias = Callable[[Any, Any], _Defect]
+
+
 class Foreign:
     """Writes the letters of such messages before their consumer handles them."""
 
@@ -57,37 +64,24 @@ class Foreign:
     def join(self) -> None:
         """Replace the consumer's handlers. Called before the consumer starts, because it reads them then."""
         consumer = self._consumer
-        self._decode_error = consumer.on_decode_error
-        self._unknown_task = consumer.on_unknown_task
-        self._unknown_message = consumer.on_unknown_message
-        self._invalid_task = consumer.on_invalid_task
-        self._make_handler = consumer.create_task_handler
-        consumer.on_decode_error = self._on_decode_error
-        consumer.on_unknown_task = self._on_unknown_task
-        consumer.on_unknown_message = self._on_unknown_message
-        consumer.on_invalid_task = self._on_invalid_task
+        self._invalid_task, self._make_handler = (
+            consumer.on_invalid_task, consumer.create_task_handler,
+        )  # fmt: skip
+        for name, describe in _HANDLERS.items():
+            setattr(consumer, name, partial(self._handle, getattr(consumer, name), describe))
         consumer.create_task_handler = self._create_task_handler
 
     def refuse(self, request: Any, error: InvalidTaskError) -> None:
         """Write the letter of ``request``, which the pool cannot take; its task is not a DLQTask."""
         finish = partial(end_unrun, request, error, request.on_failure)
-        self._keep(request.message, lambda: _unreadable(error, RULE), error, finish)
+        self._keep(request.message, lambda: _malformed(RULE, error), error, finish)
 
-    def _on_decode_error(self, message: Any, exc: Exception) -> None:
-        finish = partial(self._decode_error, message, exc)
-        self._keep(message, lambda: _unreadable(exc, "message.undecodable"), exc, finish)
-
-    def _on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
-        finish = partial(self._unknown_task, body, message, exc)
-        self._keep(message, lambda: _unknown(message), exc, finish)
-
-    def _on_unknown_message(self, body: Any, message: Any) -> None:
-        finish = partial(self._unknown_message, body, message)
-        self._keep(message, lambda: _no_task(message), None, finish)
-
-    def _on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
-        finish = partial(self._invalid_task, body, message, exc)
-        self._keep(message, lambda: _unreadable(exc, "message.invalid"), exc, finish)
+    def _handle(self, handle: Callable[..., object], describe: _Describe, *args: Any) -> None:
+        """Called by the consumer instead of ``handle``: with the message and, if there is one, the error.
+        Most handlers get the body before them."""
+        message, *errors = args if describe is _undecodable else args[1:]
+        exc = errors[0] if errors else None
+        self._keep(message, partial(describe, message, exc), exc, partial(handle, *args))
 
     def _create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], object]:
         handle = self._make_handler(*args, **kwargs)
@@ -111,14 +105,14 @@ class Foreign:
         if message.acknowledged:
             return False
         app = self._consumer.app
-        why = self._guarded(message, lambda: malformation(message) or refusal(message, app))
+        why = safely(message, lambda: malformation(message) or refusal(message, app))
         if why is None:
             return False
         invalid = InvalidTaskError(why)
         invalid.__cause__ = exc
         # As Celery does with messages that it finds invalid itself.
         finish = partial(self._invalid_task, None, message, invalid)
-        return self._is_kept(message, lambda: _unreadable(invalid, "message.invalid"), exc, finish)
+        return self._is_kept(message, lambda: _invalid(message, invalid), exc, finish)
 
     def _keep(
         self,
@@ -129,7 +123,8 @@ class Foreign:
     ) -> None:
         """Write the letter of ``message``, then call ``finish``; call it at once if no letter can be
         made. The message of a handler needs no letter: the store sends it again."""
-        if _calls_handler(message) or not self._is_kept(message, describe, exc, finish):
+        named = has_header(message.headers, "task") and message.headers["task"]
+        if named == HANDLE_TASK or not self._is_kept(message, describe, exc, finish):
             finish()
 
     def _is_kept(
@@ -139,7 +134,7 @@ class Foreign:
         exc: Exception | None,
         finish: Callable[[], object],
     ) -> bool:
-        letter = self._guarded(message, lambda: self._letter(message, describe()))
+        letter = safely(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
         self._capture.write(letter, partial(self._finish, message, exc, finish), urgent=True)
@@ -152,25 +147,11 @@ class Foreign:
         try:
             _while_handling(exc, finish)
         except Exception as error:
-            if message.acknowledged or self._lost_connection(error):
+            lost = isinstance(error, tuple(self._consumer.connection_errors))
+            if message.acknowledged or (lost and not isinstance(error, KeyError)):
                 raise
             logger.exception("Celery could not finish a message that is a dead letter; rejected")
             message.reject_log_error(logger, self._consumer.connection_errors)
-
-    def _lost_connection(self, exc: Exception) -> bool:
-        lost = isinstance(exc, tuple(self._consumer.connection_errors))
-        return lost and not isinstance(exc, KeyError)
-
-    def _guarded(self, message: Any, make: Callable[[], _Made | None]) -> _Made | None:
-        try:
-            return make()
-        except Exception:
-            # Celery must handle the message in any case.
-            logger.critical(
-                "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
-                getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
-            )  # fmt: skip
-            return None
 
     def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
         contents = read_contents(message)
@@ -183,17 +164,11 @@ class Foreign:
         )
 
     def _failure(self, message: Any, contents: Contents, defect: _Defect) -> Failure:
-        last = Attempt(
-            number=contents.attempt_number,
-            redrive=redrive_of(message.headers),
-            failed_at=datetime.now(timezone.utc),
-            exception_type=type_name(type(defect.error)),
-            message=_message_of(defect),
-            verdict=Verdict.TERMINAL,
-            rule=defect.rule,
-            worker=self._consumer.hostname or "",
-            pid=os.getpid(),
-        )
+        last = new_attempt(
+            contents.fields, message.headers, type_name(type(defect.error)), _message_of(defect),
+            Explanation(verdict=Verdict.TERMINAL, rule=defect.rule),
+            worker=self._consumer.hostname or "", pid=os.getpid(),
+        )  # fmt: skip
         attempts = (*read_attempts(message.headers), last)
         text = traceback_text(defect.error)
         return failure_after(
@@ -204,27 +179,38 @@ class Foreign:
         )
 
 
-def _calls_handler(message: Any) -> bool:
-    named = has_header(message.headers, "task") and message.headers["task"]
-    return bool(named == HANDLE_TASK)
+def _malformed(rule: str, error: Exception) -> _Defect:
+    is_refused = isinstance(error, ContentDisallowed)
+    return _Defect(Reason.MALFORMED, "message.content_type" if is_refused else rule, error)
 
 
-def _unreadable(exc: Exception, rule: str) -> _Defect:
-    if isinstance(exc, ContentDisallowed):
-        rule = "message.content_type"
-    return _Defect(Reason.MALFORMED, rule, exc)
+def _undecodable(_: Any, error: Exception) -> _Defect:
+    return _malformed("message.undecodable", error)
 
 
-def _unknown(message: Any) -> _Defect:
+def _invalid(_: Any, error: Exception) -> _Defect:
+    return _malformed("message.invalid", error)
+
+
+def _unknown(message: Any, _: Any) -> _Defect:
     error = NotRegistered(read_contents(message).task)
     return _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", error)
 
 
-def _no_task(message: Any) -> _Defect:
+def _without_task(message: Any, _: Any) -> _Defect:
     why = "neither headers nor body name a task"
     if has_header(message.headers, RAW_HEADERS_HEADER):
         why = "the headers are not a table"
-    return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
+    return _malformed("message.no_task", InvalidTaskError(why))
+
+
+#: The consumer's handlers of messages that never become a request.
+_HANDLERS: Mapping[str, _Describe] = {
+    "on_decode_error": _undecodable,
+    "on_unknown_task": _unknown,
+    "on_unknown_message": _without_task,
+    "on_invalid_task": _invalid,
+}
 
 
 def _message_of(defect: _Defect) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from celery_dlq.base.redact import Redactor, safe_message, safe_text
 from celery_dlq.classify import Decision, decide, is_a, is_built_in, subject
@@ -234,13 +234,9 @@ def _is_catch_all(exc: BaseException, innermost: _Frame) -> bool:
 logger: logging.Logger = logging.getLogger("celery_dlq")
 
 
-class Grouped(NamedTuple):
-    """The result of a recipe for one failure."""
-
-    #: Empty for the built-in one.
-    fingerprint: str = ""
-    #: Why the recipe has no result, as words after its name; empty if it has one.
-    problem: str = ""
+#: The fingerprint of a recipe, empty for the built-in one; and why the recipe has no result, as words after
+#: its name, empty if it has one.
+_Result: TypeAlias = tuple[str, str]
 
 
 class Grouping:
@@ -279,18 +275,17 @@ class Grouping:
         empty if it has one. Raises nothing."""
         grounds = letter.grounds or Grounds()
         failure = self._input(letter.task, letter, grounds, letter.args, letter.kwargs)
-        found = self._ask(failure)
-        recipe = self.recipe if found.fingerprint else ""
+        own, problem = self._ask(failure)
+        recipe = self.recipe if own else ""
         if grounds.recipe != recipe:
             grounds = replace(grounds, recipe=recipe)
-        name = found.fingerprint or fingerprint(failure)
-        return letter.with_(fingerprint=name, grounds=grounds), found.problem
+        return letter.with_(fingerprint=own or fingerprint(failure), grounds=grounds), problem
 
     def fingerprint_of(self, task: str, failed: Failure, args: Any, kwargs: Any) -> str:
         """The fingerprint of the letter of ``failed``, which is not made yet."""
         named, shown = self._redactor.named(task, args), self._redactor.display
         failure = self._input(task, failed, failed.grounds, shown(named), shown(kwargs))
-        return self._ask(failure).fingerprint or fingerprint(failure)
+        return self._ask(failure)[0] or fingerprint(failure)
 
     def _input(
         self, task: str, failed: DeadLetter | Failure, grounds: Grounds, args: Any, kwargs: Any
@@ -305,28 +300,28 @@ class Grouping:
             words = fixed_words(message, words_of(values))
         return FingerprintInput.of(task, failed.exception_type, message, grounds, words)
 
-    def _ask(self, failure: FingerprintInput) -> Grouped:
+    def _ask(self, failure: FingerprintInput) -> _Result:
         if self._recipe is None:
-            return Grouped()
+            return "", ""
         begin()
         found = bounded(partial(_answer, self._recipe, failure), self._recipe, "dlq_fingerprint")
-        return found or Grouped(problem=f"took longer than {PATIENCE_S} s")
+        return found or ("", f"took longer than {PATIENCE_S} s")
 
 
-def _answer(recipe: Callable[..., Any], failure: FingerprintInput) -> Grouped:
+def _answer(recipe: Callable[..., Any], failure: FingerprintInput) -> _Result:
     try:
         return _grouped(recipe(failure))
     except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit included
-        return Grouped(problem=f"raised {type(error).__name__}: {safe_message(error)}")
+        return "", f"raised {type(error).__name__}: {safe_message(error)}"
 
 
-def _grouped(result: object) -> Grouped:
+def _grouped(result: object) -> _Result:
     if result is None:
-        return Grouped()
+        return "", ""
     parts = [result] if isinstance(result, str) else result
     if not isinstance(parts, (list, tuple)) or not all(isinstance(one, str) for one in parts):
         kind = type(result).__name__
-        return Grouped(problem=f"returned {kind}, not a string, a list of strings, or None")
+        return "", f"returned {kind}, not a string, a list of strings, or None"
     if not any(parts):
-        return Grouped(problem="returned no text")
-    return Grouped(own_fingerprint(parts))
+        return "", "returned no text"
+    return own_fingerprint(parts), ""

@@ -73,18 +73,10 @@ def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
     )
 
 
-@dataclass(frozen=True)
-class MessageName:
-    """A name that all deliveries of a message have. Its retries, redrives and releases have other names."""
-
-    text: str
-    #: Whether no other message has it. If the transport does not name messages, two messages with the same id
-    #: and contents have the same name.
-    exact: bool
-
-
-def name_of(request: Any) -> MessageName:
-    """The name of the message of ``request`` (a worker's Request)."""
+def name_of(request: Any) -> tuple[str, bool]:
+    """The name that all deliveries of the message of ``request`` (a worker's Request) have, and whether no
+    other message has it. Its retries, redrives and releases have other names. If the transport does not name
+    messages, two messages with the same id and contents have the same name."""
     message = request.message
     # SQS makes a new tag for each delivery.
     stable = "sqs_message" not in (message.delivery_info or {})
@@ -96,7 +88,7 @@ def name_of(request: Any) -> MessageName:
     digest = hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=10)
     body = message.body
     digest.update(body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
-    return MessageName(digest.hexdigest(), exact=isinstance(tag, str))
+    return digest.hexdigest(), isinstance(tag, str)
 
 
 def came_back(message: Any) -> bool:

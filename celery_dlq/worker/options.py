@@ -1,18 +1,42 @@
 """The options of a task, and what a process remembers about it, for the modules that judge its failures. They
-know this class, so that only the composition of a worker knows :class:`~celery_dlq.worker.task.DLQTask`."""
+know this class, so that only the composition of a worker knows :class:`~celery_dlq.worker.task.DLQTask`. The
+functions read the limits that open a task's circuits, and the key that divides them."""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import logging
+import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from functools import lru_cache, partial
+from typing import Any, ClassVar, TypeAlias
 
 from celery import Task
+from celery.utils.log import get_logger
 
-from celery_dlq.classify import Classifier, ExceptionSpec, Rule
+from celery_dlq.base.redact import hide_known, safe_message, safe_text
+from celery_dlq.classify import Classifier, ExceptionSpec, Rule, guarded
+from celery_dlq.errors import SettingsError
+from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.handling import is_of_user
-from celery_dlq.retry import RetryBudget
+from celery_dlq.retry import BreakerLimits, RetryBudget
 from celery_dlq.settings import Settings
 from celery_dlq.worker.wiring import Wiring
+
+logger: logging.Logger = get_logger(__name__)
+
+#: The options with the two limits: transient failures in all workers, and failed runs without a success in
+#: one of them.
+FAILURES, STREAK = "dlq_breaker_failures", "dlq_breaker_streak"
+
+#: The task and the key of a circuit.
+CircuitName: TypeAlias = tuple[str, str]
+
+#: Characters of a key; a longer one is cut and marked with a hash.
+KEY_LIMIT = 200
+
+_signature = lru_cache(maxsize=256)(signature_for_messages)
 
 
 class FromSettings:
@@ -107,3 +131,78 @@ class TaskOptions(Task):  # type: ignore[misc]
             return True
         mro = type(self).__mro__
         return any(option in vars(base) for base in mro[: mro.index(TaskOptions)])
+
+
+def limits_of(task: Any, option: str) -> BreakerLimits | None:
+    """The limits at which ``option`` opens the circuits of ``task``; None if it never does, as for a task
+    that is not a DLQTask."""
+    failures = getattr(task, option, 0)
+    if not failures:
+        return None
+    return BreakerLimits(failures, task.dlq_breaker_window, task.dlq_breaker_recovery)
+
+
+def check_key(task: TaskOptions | type[TaskOptions]) -> None:
+    """Check the option ``dlq_breaker_key`` of ``task``.
+
+    :raises SettingsError: it is neither a format nor callable.
+    """
+    key, why = _key_option(task), ""
+    if key is None or callable(key):
+        return
+    try:
+        if not isinstance(key, str) or not key:
+            why = "it must be None, a format such as '{customer}', or a callable"
+        elif not [field for _, field, _, _ in string.Formatter().parse(key) if field is not None]:
+            why = "it names no argument, so that all messages would have the same key"
+    except ValueError as error:
+        why = str(error)
+    if why:
+        raise SettingsError(f"Task {task.name}: dlq_breaker_key = {key!r}: {why}.")
+
+
+def circuit_of(
+    task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> CircuitName | None:
+    """The circuit of a message with these arguments. Its key is empty if the task has one circuit for all.
+    None if this message belongs to no circuit, because the option says so or fails."""
+    find = _key_option(task)
+    if find is None:
+        return str(task.name), ""
+    if isinstance(find, str):
+        key, error = _key(partial(_formatted, task, find), args, kwargs)
+    else:
+        guarded.begin()
+        late = None, TimeoutError("it took too long")
+        asked = guarded.bounded(partial(_key, find, args, kwargs), task, "dlq_breaker_key")
+        key, error = asked or late
+    if error is not None:
+        why = hide_known(safe_message(error))
+        logger.error("dlq_breaker_key of %s failed: %s", task.name, why)
+    return None if key is None else (str(task.name), key)
+
+
+def _key_option(task: Any) -> Any:
+    # A function in a class would become a method of the task.
+    key = inspect.getattr_static(task, "dlq_breaker_key")
+    return key.__func__ if isinstance(key, staticmethod) else key
+
+
+def _key(
+    find: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[str | None, BaseException | None]:
+    try:
+        found = find(*args, **kwargs)
+        text = "" if found is None else safe_text(str(found)).strip()
+    except Exception as error:  # noqa: BLE001 - the user's, on arguments from anywhere
+        return None, error
+    if len(text) > KEY_LIMIT:
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        text = f"{text[: KEY_LIMIT - 17]}~{digest}"
+    return text or None, None
+
+
+def _formatted(task: TaskOptions, form: str, /, *args: Any, **kwargs: Any) -> str:
+    bound = _signature(task).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return form.format(*bound.args, **{**bound.arguments, **kwargs})

@@ -47,7 +47,13 @@ class Reception:
     def queues(self) -> list[str]:
         """The queues that the consumer should receive messages from, also while it is not connected."""
         chosen = self._consumer.app.amqp.queues.consume_from.values()
-        return [queue.name for queue in chosen if not _gives_to_one(queue)]
+        # A broker that delivers to one consumer at a time may rightly give nothing to this one.
+        single = "x-single-active-consumer"
+        return [
+            one.name
+            for one in chosen
+            if not (getattr(one, "queue_arguments", None) or {}).get(single)
+        ]
 
     def could_receive(self) -> bool:
         """Whether the broker may deliver more messages to the consumer, and one of them could run now. False
@@ -60,7 +66,10 @@ class Reception:
         taken = max(len(state.reserved_requests), len(state.active_requests))
         if taken >= _slots(consumer.pool):
             return False
-        return consumer.connection is None or self._has_room()
+        # Fewer messages must be unacknowledged than the prefetch limit allows. It is raised for each
+        # message that waits for its time (``eta``), or that is held.
+        limit = self._prefetch_limit()
+        return consumer.connection is None or not limit or self._unacknowledged() < limit
 
     def kept(self) -> set[str]:
         """The ids of the messages that do not run, although the pool has free slots and no message must be
@@ -92,12 +101,6 @@ class Reception:
         is_asked = any(status is not None and status is not False for status in asked)
         return is_asked or self._consumer.blueprint.state in _ENDING
 
-    def _has_room(self) -> bool:
-        """Whether fewer messages are unacknowledged than the prefetch limit allows. The limit is raised for
-        each message that waits for its time (``eta``), or that is held."""
-        limit = self._prefetch_limit()
-        return not limit or self._unacknowledged() < limit
-
     def _unacknowledged(self) -> int:
         try:
             messages = tuple(self._messages)
@@ -128,12 +131,6 @@ def _is_static(consumer: Any) -> bool:
     if not app.conf.worker_detect_quorum_queues or connection is None:
         return False
     return bool(detect_quorum_queues(app, connection.transport.driver_type)[0])
-
-
-def _gives_to_one(queue: Any) -> bool:
-    """Whether the broker delivers to one consumer at a time, so that this one may rightly get nothing."""
-    arguments = getattr(queue, "queue_arguments", None) or {}
-    return bool(arguments.get("x-single-active-consumer"))
 
 
 def _has_begun(request: Any) -> bool:

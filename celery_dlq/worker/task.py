@@ -16,16 +16,14 @@ from celery_dlq.errors import AsyncTaskError, SettingsError, page
 from celery_dlq.model.headers import REDRIVE_HEADER, redrive_headers
 from celery_dlq.model.states import Verdict
 from celery_dlq.settings import check_option
-from celery_dlq.worker.admission.circuit_options import check_key
-from celery_dlq.worker.body.again import note_sent, retry, successor_of
+from celery_dlq.worker.body.again import budget_of, counted, note_sent, retry, successor_of
 from celery_dlq.worker.body.answer import answer, finish
 from celery_dlq.worker.body.ending import Replaced, current_run
 from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.body.report import Tracer, awaits_bodies, reporting
 from celery_dlq.worker.body.run import Run, as_run_context
-from celery_dlq.worker.body.schedule import budget_of, counted
 from celery_dlq.worker.body.trace import mark_redriven
-from celery_dlq.worker.options import FromSettings, TaskOptions
+from celery_dlq.worker.options import FromSettings, TaskOptions, check_key
 
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
@@ -45,7 +43,7 @@ class DLQTask(TaskOptions):
     schedule; an explicit ``self.retry()`` is respected.
     """
 
-    Request = "celery_dlq.worker.request.request:DLQRequest"
+    Request = "celery_dlq.worker.end.request:DLQRequest"
 
     #: Celery's tracer of this task, once a worker has made it.
     _trace: Tracer | None = None

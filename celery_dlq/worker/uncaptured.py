@@ -14,8 +14,8 @@ from kombu.utils.imports import symbol_by_name
 
 from celery_dlq.model.handling import is_of_user
 from celery_dlq.worker.batches import has_own_flush, is_batched
-from celery_dlq.worker.request.classes import capturing
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.classes import capturing
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.task import DLQTask
 
 #: The methods of a Request class that are called for a run that failed.
@@ -82,7 +82,7 @@ def _request_gaps(task: Any) -> Iterator[Gap]:
     if request is None:
         why = (
             f"its Request class {_name_of(task.Request)} cannot be combined with celery_dlq's, so its "
-            "failures are not captured; derive it from celery_dlq.worker.request.request.DLQRequest"
+            "failures are not captured; derive it from celery_dlq.worker.end.request.DLQRequest"
         )
         yield Gap(task.name, why)
         return

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from celery_dlq.base.redact import Redactor
 from celery_dlq.classify import Classifier
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.model.states import Verdict
-from celery_dlq.model.worker import Delivery
 from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,55 +66,12 @@ class Wiring(Protocol):
         """The metrics of this worker; None if they are off."""
 
     @property
-    def breakers(self) -> Sequence[Breaker]:
-        """The breakers of all consumers in this process; in a process of a pool, those of its parent."""
+    def valves(self) -> Sequence[Any]:
+        """The valves of all consumers in this process; in a process of a pool, those of its parent."""
 
     @property
     def capture(self) -> Captures:
         """The capture for requests that no consumer's strategy has made."""
-
-
-class Breaker(Protocol):
-    """The circuits, as the ends of runs see them."""
-
-    def opens_with(self, task: Any, args: Any, kwargs: Any) -> bool:
-        """Whether the circuit of a message with these arguments is open, or would open if the message failed
-        with a transient failure."""
-
-    def ended(self, request: Any, verdict: Verdict | None) -> None:
-        """Note that a run of ``request`` failed with ``verdict``; None if the failure says nothing about the
-        services that the task needs."""
-
-
-class Deliveries(Protocol):
-    """The count of deliveries that did not end, as requests use it."""
-
-    def admit(self, suspect: Any) -> None:
-        """Run ``suspect`` as soon as it may, or condemn it."""
-
-    def count_death(
-        self, suspect: Any, died: Delivery, then: Callable[[tuple[Delivery, ...]], object]
-    ) -> None:
-        """Store that ``suspect`` died; ``then`` gets the deliveries of its message that did not end."""
-
-    def forget(self, known: Sequence[Delivery], then: Callable[[], object]) -> None:
-        """Delete these runs from the count; call ``then`` once that is stored."""
-
-    def give_slot_back(self) -> None:
-        """Free the pool slot of a request that will not run now."""
-
-    def is_spent(self, known: Sequence[Delivery], message: Any) -> bool:
-        """Whether a message has had too many deliveries to be delivered again."""
-
-
-class Copies(Protocol):
-    """The check for copies of a message, as requests and batches use it."""
-
-    def asks(self, request: Any, run: Callable[[Any], object]) -> bool:
-        """Whether ``request`` may be one of several copies. If so, ``run`` may be called with it later."""
-
-    def dropped(self, request: Any, why: str) -> None:
-        """Report that ``request`` was dropped on purpose."""
 
 
 class Captures(Protocol):
@@ -125,16 +80,16 @@ class Captures(Protocol):
     app: Wiring
 
     @property
-    def breaker(self) -> Breaker:
-        """The circuits."""
+    def valve(self) -> Any:
+        """The circuits: see :mod:`celery_dlq.worker.admission.valve`."""
 
     @property
-    def copies(self) -> Copies:
-        """The check for copies."""
+    def copies(self) -> Any:
+        """The check for copies: see :mod:`celery_dlq.worker.admission.copies`."""
 
     @property
-    def deliveries(self) -> Deliveries:
-        """The count of deliveries."""
+    def deliveries(self) -> Any:
+        """The count of deliveries: see :mod:`celery_dlq.worker.admission.deliveries`."""
 
     @property
     def flight_recorder(self) -> FlightRecorder:

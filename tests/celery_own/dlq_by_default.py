@@ -9,8 +9,8 @@ import pytest
 from celery.contrib.testing import mocks
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.worker.request.classes import RecordedRequest
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.classes import RecordedRequest
+from celery_dlq.worker.end.request import DLQRequest
 
 
 class _InstantDesk:

@@ -196,7 +196,7 @@ def check_waits(session: Session) -> Findings:
 
 def _longest_wait(task: Any, session: Session) -> float:
     """The longest backoff or fixed delay plus the longest Retry-After."""
-    from celery_dlq.worker.body.schedule import policy_of
+    from celery_dlq.worker.body.again import policy_of
 
     policy = policy_of(task)
     own = policy.cap if policy.fixed_delay is None else policy.fixed_delay

@@ -60,7 +60,7 @@ def find_task(session: Session, name: str) -> Any | None:
 def schedule_record(session: Session, task: Any) -> dict[str, Any]:
     """The schedule of a task, for programs."""
     from celery_dlq.retry.outlook import exhausts_all, last_starts, outlook
-    from celery_dlq.worker.body.schedule import policy_of
+    from celery_dlq.worker.body.again import policy_of
 
     found, held = policy_of(task), session.queue.hold.at_most_s
     ends = last_starts(found)

@@ -22,7 +22,7 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.lookup import discreet
-from celery_dlq.worker.request.closing import DEAD_STATE
+from celery_dlq.worker.end.closing import DEAD_STATE
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -33,9 +33,10 @@ from celery_dlq.model.headers import (
     sending_of,
 )
 from celery_dlq.store.base import Drop
-from celery_dlq.worker.admission import ConsumerGuard, Onward
+from celery_dlq.worker.admission import Guard, Onward
+from celery_dlq.worker.end.request import DLQRequest
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.message import came_back, letter_id
-from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:
@@ -62,25 +63,12 @@ class Copy:
     why_not: str
 
 
-@dataclass(frozen=True)
-class _Arrival:
-    request: Any
-    copy: Copy
-    #: The connection on which the message came.
-    connection: int
-    run: Onward
+#: A report about a copy, which is repeated until the store has taken it: the function that makes all reports
+#: of its kind in one call, and the subject.
+_Report: TypeAlias = "tuple[Callable[[Store, Sequence[Any]], Sequence[object]], Any]"
 
 
-@dataclass(frozen=True)
-class _Report:
-    """A report about a copy, which is repeated until the store has taken it. Reports with the same function
-    are made in one call."""
-
-    make: Callable[[Store, Sequence[Any]], Sequence[object]]
-    about: Any
-
-
-class Copies(ConsumerGuard):
+class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
     def __init__(self, desk: LoopCallbacks) -> None:
@@ -140,52 +128,47 @@ class Copies(ConsumerGuard):
     def asks(self, request: Any, run: Onward) -> bool:
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
         has said that this copy runs."""
-        try:
+        copy = None
+        with logged(logger, "celery_dlq could not tell whether %s is a copy", request):
             copy = copy_of(request)
-        except Exception:
-            logger.exception("celery_dlq could not tell whether %s is a copy", request)
-            copy = None
         if copy is None:
             return False
-        self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
+        self._ask(request, copy, run, self._connection, ACCEPT_TRIES)
         return True
 
     def dropped(self, request: Any, why: str) -> None:
         """Report that ``request`` was dropped on purpose, so that no outcome will come; nothing if it is not
         the message of a redrive."""
-        try:
-            headers = request.message.headers
-            sending = sending_of(headers)
+        with logged(logger, "celery_dlq could not report that %s was dropped", request):
+            sending = sending_of(request.message.headers)
             if sending is not None:
                 drop = Drop(letter_id(request.message, request.id), *sending, why)
-                self._report(_Report(_note_drops, drop))
-        except Exception:
-            logger.exception("celery_dlq could not report that %s was dropped", request)
+                self._report((_note_drops, drop))
 
-    def _ask(self, arrival: _Arrival, tries: int) -> None:
+    def _ask(self, request: Any, copy: Copy, run: Onward, connection: int, tries: int) -> None:
         def answered(accepted: bool | None) -> None:
-            if arrival.connection != self._connection:
+            if connection != self._connection:
                 return  # the broker delivers it again
             if accepted is None and tries > 1:
-                again = partial(self._ask, arrival, tries - 1)
+                again = partial(self._ask, request, copy, run, connection, tries - 1)
                 self._consumer.timer.call_after(ACCEPT_PAUSE_S, again)
             elif accepted is False:
-                _drop(arrival)
+                logger.warning(
+                    "%s[%s] %s; this copy is dropped", request.name, request.id, copy.why_not
+                )
+                request.acknowledge()
+                state.task_ready(request)
             elif accepted:
-                arrival.run(arrival.request)
+                run(request)
             else:
-                self._run_unchecked(arrival)
+                logger.warning(
+                    "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
+                )
+                # First, because in a pool without processes the next call returns when the body has ended.
+                self._report((copy.accept, copy.key))
+                run(request)
 
-        self._desk.ask_together(arrival.copy.accept, arrival.copy.key, answered)
-
-    def _run_unchecked(self, arrival: _Arrival) -> None:
-        request, copy = arrival.request, arrival.copy
-        logger.warning(
-            "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
-        )
-        # First, because in a pool without processes the next call returns when the body has ended.
-        self._report(_Report(copy.accept, copy.key))
-        arrival.run(request)
+        self._desk.ask_together(copy.accept, copy.key, answered)
 
     def _report(self, report: _Report) -> None:
         """Make ``report``, now or as soon as the store answers."""
@@ -195,7 +178,7 @@ class Copies(ConsumerGuard):
     def _make_reports(self) -> None:
         reports, self._unreported = self._unreported, []
         for report in reports:
-            self._desk.ask_together(report.make, report.about, partial(self._reported, report))
+            self._desk.ask_together(*report, partial(self._reported, report))
 
     def _reported(self, report: _Report, answer: object) -> None:
         if answer is None:
@@ -214,15 +197,6 @@ def _identity(request: Any) -> tuple[object, ...]:
         attempt_number(request._request_dict),
         message.body,
     )
-
-
-def _drop(arrival: _Arrival) -> None:
-    request = arrival.request
-    logger.warning(
-        "%s[%s] %s; this copy is dropped", request.name, request.id, arrival.copy.why_not
-    )
-    request.acknowledge()
-    state.task_ready(request)
 
 
 def copy_of(request: Any) -> Copy | None:

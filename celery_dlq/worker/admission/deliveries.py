@@ -38,8 +38,8 @@ from celery.utils.log import get_logger
 from celery_dlq.base import process
 from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.message import brokers_count, is_dropped_next
-from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class Deliveries:
         soon = sum(self._now() - at < SOON for at in self._admitted)
         for other in self._isolation.next_in_line(soon):
             is_counted = other in self._ahead or other in self._started
-            if getattr(other, "_dlq_count", None) is not None and not is_counted:
+            if getattr(other, "_dlq_count", False) and not is_counted:
                 self._ahead[other] = False
                 answered = partial(self._is_ahead, other)
                 self._begin(other.as_delivery(self._process), answered, ahead=True)
@@ -319,30 +319,31 @@ class Deliveries:
 
     def _answered(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
         try:
-            self._go_on(suspect, connection, begun)
+            if connection != self._connection:
+                self._uncount(begun)
+            elif begun is None and self._is_hopeless(suspect.message):
+                self._condemn(suspect, ())
+            elif begun is None:
+                said = "%s came back, and the store does not say how often: it runs uncounted"
+                logger.warning(said, suspect.id)
+                suspect.run_counted(())
+            elif begun.fate is Fate.POISON:
+                self._condemn(suspect, begun.earlier)
+            elif begun.started is None:
+                self._isolation.arrived(suspect)
+                self._isolation.enter(
+                    suspect,
+                    lambda alone: self._ask(suspect, alone=alone, patient=False),
+                    partial(self._is_joined, suspect),
+                )
+            else:
+                self._started[suspect] = begun.started
+                suspect.run_counted((*begun.earlier, begun.started))
         except Exception:
             logger.exception("celery_dlq could not decide about a delivery of %s", suspect.id)
             suspect.run_counted(())
         finally:
             self._isolation.arrived(suspect)
-
-    def _go_on(self, suspect: DLQRequest, connection: int, begun: Begun | None) -> None:
-        if connection != self._connection:
-            self._uncount(begun)
-        elif begun is None:
-            self._go_on_uncounted(suspect)
-        elif begun.fate is Fate.POISON:
-            self._condemn(suspect, begun.earlier)
-        elif begun.started is None:
-            self._isolation.arrived(suspect)
-            self._isolation.enter(
-                suspect,
-                lambda alone: self._ask(suspect, alone=alone, patient=False),
-                partial(self._is_joined, suspect),
-            )
-        else:
-            self._started[suspect] = begun.started
-            suspect.run_counted((*begun.earlier, begun.started))
 
     def _is_joined(self, suspect: DLQRequest, then: Callable[[], object]) -> None:
         delivery = self._started.get(suspect)
@@ -351,15 +352,6 @@ class Deliveries:
             return
         self._started[suspect] = crowded = replace(delivery, alone=False)
         self._desk.ask(lambda store: store.deliveries.put(crowded), lambda _: then())
-
-    def _go_on_uncounted(self, suspect: DLQRequest) -> None:
-        if self._is_hopeless(suspect.message):
-            self._condemn(suspect, ())
-            return
-        logger.warning(
-            "%s came back, and the store does not say how often: it runs uncounted", suspect.id
-        )
-        suspect.run_counted(())
 
     def _condemn(self, suspect: DLQRequest, earlier: tuple[Delivery, ...]) -> None:
         self.give_slot_back()

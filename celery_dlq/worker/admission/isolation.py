@@ -19,8 +19,9 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.worker.admission import ConsumerGuard
-from celery_dlq.worker.request.handover import free_slot
+from celery_dlq.worker.admission import Guard
+from celery_dlq.worker.end.handover import free_slot
+from celery_dlq.worker.failure import logged
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -44,7 +45,7 @@ class _Isolation:
     running: bool = False
 
 
-class IsolatedRun(ConsumerGuard):
+class IsolatedRun(Guard):
     """Holds all other requests while one request is alone, or waits to be alone. A held message stays
     unacknowledged, so the broker delivers it again however the worker ends."""
 
@@ -145,24 +146,21 @@ class IsolatedRun(ConsumerGuard):
             self._end(isolation)
         elif late:
             isolation.until = float("inf")
-            self._let_others_in(isolation)
+            if isolation.running:
+                isolation.joined(partial(self._end, isolation))
+            else:
+                self._end(isolation)
+                isolation.start(False)
         elif not isolation.running and not self._others_run(isolation.request):
             isolation.running = True
             isolation.start(True)
 
-    def _let_others_in(self, isolation: _Isolation) -> None:
-        if isolation.running:
-            isolation.joined(partial(self._end, isolation))
-        else:
-            self._end(isolation)
-            isolation.start(False)
-
     def _others_run(self, request: Any) -> bool:
         # A request that waits for a slot runs as soon as one is free, that is, before the next check. A
         # request that an earlier guard holds has not been given to the pool.
-        given = (other for other in tuple(state.reserved_requests) if other is not request)
         return bool(self._coming - {request}) or any(
-            getattr(other, "_apply_result", None) is not None for other in given
+            other is not request and getattr(other, "_apply_result", None) is not None
+            for other in tuple(state.reserved_requests)
         )
 
     def _end(self, isolation: _Isolation) -> None:
@@ -172,12 +170,7 @@ class IsolatedRun(ConsumerGuard):
             self._isolation = None
             held, self._held = self._held, deque()
         for request in held:
-            self._let_go(request)
-
-    def _let_go(self, request: Any) -> None:
-        try:
-            # A request before this one may have to be alone, too.
-            if self.admits(request):
-                self._onward(request)
-        except Exception:
-            logger.exception("celery_dlq could not let go of %s", request)
+            with logged(logger, "celery_dlq could not let go of %s", request):
+                # A request before this one may have to be alone, too.
+                if self.admits(request):
+                    self._onward(request)

@@ -3,6 +3,10 @@ body itself asks for.
 
 A retry is refused if the attempts or the budget are used up, or if it cannot be published. Then ``retry()``
 raises, and the exception may end the run.
+
+Failures during an outage, that is, while their circuit is open, do not use up an attempt. The process of a
+pool that runs a body does not know the circuits. It asks the valves that it inherited from its parent. The
+parent's valves share with it the names of the circuits that are open, or that one more failure would open.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, TypeVar
 
 from celery import signals
 from celery.app.task import Context
@@ -30,9 +35,9 @@ from celery_dlq.model.headers import (
     free_runs,
 )
 from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.retry import Exhausted
+from celery_dlq.retry import Exhausted, RetryBudget, RetryPolicy
 from celery_dlq.worker.body.ending import (
-    Ending,
+    RunEnd,
     attempt_of,
     current_run,
     died,
@@ -40,10 +45,12 @@ from celery_dlq.worker.body.ending import (
     retried,
 )
 from celery_dlq.worker.body.parking import long_wait
-from celery_dlq.worker.body.schedule import is_outage, policy_of, wait_after
+from celery_dlq.worker.body.report import Tracer
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 from celery_dlq.worker.options import TaskOptions
+
+_Noted = TypeVar("_Noted")
 
 #: The verdict on an attempt that ended in an explicit ``retry()``.
 ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
@@ -69,14 +76,94 @@ def successor_of(request: Context) -> Ignore | Retry | None:
     return sent if isinstance(sent, (Ignore, Retry)) else None
 
 
+def policy_of(task: TaskOptions) -> RetryPolicy:
+    """The schedule that the options of ``task`` ask for."""
+    given = task.retry_kwargs.get("max_retries")
+    max_retries = task.max_retries if given is None else given
+    fixed, base = fixed_delay(task), float(task.retry_backoff or 0.0)
+    return RetryPolicy(
+        max_attempts=None if max_retries is None else max_retries + 1,
+        # For a base below zero, Celery uses one second.
+        base=base if base >= 0.0 else 1.0,
+        cap=float(task.retry_backoff_max),
+        jitter=bool(task.retry_jitter),
+        window=float(task.dlq_retry_window),
+        retry_after_max=task._wiring.settings.retry_after_max,
+        fixed_delay=None if fixed is None else float(fixed),
+    )
+
+
+def policy_for(task: TaskOptions, decision: Decision) -> RetryPolicy:
+    """The schedule after ``decision``, whose rule may have attempts and waits of its own."""
+    policy, own = policy_of(task), decision.schedule
+    if own is None:
+        return policy
+    if own.retry_backoff is not None:
+        policy = replace(policy, base=own.retry_backoff, fixed_delay=None)
+    if own.retry_backoff_max is not None:
+        policy = replace(policy, cap=own.retry_backoff_max)
+    return replace(policy, max_attempts=own.max_attempts or policy.max_attempts)
+
+
+def fixed_delay(task: TaskOptions) -> float | None:
+    """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
+    backoff."""
+    countdown: float | None = task.retry_kwargs.get("countdown")
+    if task._declares("retry_backoff") and task.retry_backoff:
+        return None
+    if countdown is not None:
+        return countdown
+    if task._declares("retry_backoff") or task._declares("default_retry_delay"):
+        return float(task.default_retry_delay)
+    return None
+
+
+def is_outage(task: TaskOptions, request: Context) -> bool:
+    """Whether the circuit of ``request`` is open, or would open with this transient failure."""
+    if not task.dlq_breaker_failures:
+        return False
+    args, kwargs = request.args or (), request.kwargs or {}
+    return any(valve.opens_with(task, args, kwargs) for valve in task._wiring.valves)
+
+
+def budget_of(task: TaskOptions) -> RetryBudget | None:
+    """The budget that the options of ``task`` ask for, with nothing spent; None for no limit."""
+    if task.dlq_retry_budget is None or task._built_in:
+        return None
+    return RetryBudget(task.dlq_retry_budget, task.dlq_retry_budget_floor)
+
+
+def counted(tracer: Tracer, budget: RetryBudget | None) -> Tracer:
+    """``tracer`` (Celery's, of one task), with each first run counted; ``tracer`` itself without a budget."""
+    if budget is None:
+        return tracer
+
+    def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
+        if not (request and request.get("retries")):
+            budget.ran()
+        return tracer(uuid, args, kwargs, request)
+
+    return trace
+
+
 def next_step(
     task: TaskOptions, exc: BaseException, request: Context, decision: Decision
-) -> Judged | Ending:
+) -> Judged | RunEnd:
     """What follows the run of ``request`` that ended in ``exc``: another one, or the end."""
     if decision.verdict is Verdict.TERMINAL:
         return died(request, exc, decision, Reason.TERMINAL)
     outage = is_outage(task, request)
-    wait, free = wait_after(task, request, decision, outage=outage)
+    earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
+    free, policy = min(free_runs(request.headers), int(request.retries)), policy_for(task, decision)
+    wait = policy.after(
+        request.retries + 1,
+        failed_at=now,
+        first_failed_at=earlier[0].failed_at if earlier else now,
+        retry_after=decision.retry_after,
+        # One attempt is a promise that the body runs at most once.
+        uncounted=(decision.throttled or outage) and policy.max_attempts != 1,
+        free=free,
+    )
     if isinstance(wait, Exhausted):
         return died(request, exc, decision, Reason.EXHAUSTED, wait.why)
     # While the circuit is open, the retry does not run: it is parked before it reaches the pool.
@@ -86,7 +173,7 @@ def next_step(
     return Judged(decision, free + wait.free, wait.delay_s)
 
 
-def send(task: TaskOptions, exc: BaseException, request: Context, judged: Judged) -> Ending:
+def send(task: TaskOptions, exc: BaseException, request: Context, judged: Judged) -> RunEnd:
     """Send the retry of ``request`` that ``judged`` asks for; the end of its run."""
     decision = judged.decision
     request._dlq_judged = judged
@@ -127,7 +214,8 @@ def retry(
     """
     request, waiting, may_follow = task.request, None, False
     if not request.called_directly and not request.is_eager and not task._built_in:
-        judged = _judged_for(request)
+        # Noted by send(); None if the body calls retry() itself.
+        judged = taken(request, "_dlq_judged", Judged)
         # Only a retry that ends the run can travel to the worker's parent with its end.
         ends_the_run = throw or judged is not None
         if judged is None:
@@ -188,12 +276,11 @@ def _cause_of(exc: Any) -> BaseException:
     return exc if is_a(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
 
 
-def _judged_for(request: Context) -> Judged | None:
-    """Take the verdict for which :func:`send` retries ``request``; None if the body
-    calls ``retry()`` itself."""
+def taken(request: Context, name: str, kind: type[_Noted]) -> _Noted | None:
+    """Take what this package has noted on ``request`` under ``name``."""
     # The headers of a message are attributes of its Context, whatever their names are.
-    judged: object = vars(request).pop("_dlq_judged", None)
-    return judged if isinstance(judged, Judged) else None
+    noted: object = vars(request).pop(name, None)
+    return noted if isinstance(noted, kind) else None
 
 
 def _headers_of_retry(
@@ -260,9 +347,9 @@ def note_refused(request: Context, refused: Refused) -> None:
         current_run().refused = refused.raised, refused.reason
 
 
-def refused_with(request: Context, exc: BaseException, decision: Decision) -> Ending | None:
+def refused_with(request: Context, exc: BaseException, decision: Decision) -> RunEnd | None:
     """The end of a run by ``exc``, if ``retry()`` raised it; ``decision`` is the verdict of the rules."""
-    refused = _noted(request)
+    refused = taken(request, "_dlq_refused", Refused)
     if refused is None or refused.raised is not exc:
         return None
     # Over the budget, the body's wish to try again is the verdict; at the last attempt, the rules'.
@@ -270,10 +357,10 @@ def refused_with(request: Context, exc: BaseException, decision: Decision) -> En
     return died(request, refused.exc, verdict, refused.reason, refused.why)
 
 
-def refused_rejected(request: Context) -> Ending | None:
+def refused_rejected(request: Context) -> RunEnd | None:
     """The end of a run by a Reject of Celery's, for a retry that could not be published, or by a retry that
     nothing has sent; None for another Reject."""
-    refused = _noted(request)
+    refused = taken(request, "_dlq_refused", Refused)
     if refused is None or refused.reason is not Reason.REJECTED:
         return None
     return died(
@@ -288,12 +375,6 @@ def unpublished(rejected: Reject) -> str:
         return f"the retry could not be published: {safe_message(Exception(cause))}"
     said = ": ".join(filter(None, (type_name(type(cause)), safe_message(cause))))
     return f"the retry could not be published: apply_async() raised {said}"
-
-
-def _noted(request: Context) -> Refused | None:
-    # The headers of a message are attributes of its Context, whatever their names are.
-    noted: object = vars(request).pop("_dlq_refused", None)
-    return noted if isinstance(noted, Refused) else None
 
 
 def _spend_on_own_retry(

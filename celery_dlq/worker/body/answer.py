@@ -16,6 +16,7 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
     next_step,
+    policy_of,
     refused_rejected,
     refused_with,
     send,
@@ -23,14 +24,13 @@ from celery_dlq.worker.body.again import (
 )
 from celery_dlq.worker.body.ending import (
     FINISHED,
-    Ending,
+    RunEnd,
     current_run,
     died,
     leave_fork,
     retried,
 )
 from celery_dlq.worker.body.judge import decide
-from celery_dlq.worker.body.schedule import policy_of
 from celery_dlq.worker.body.trace import mark_end
 from celery_dlq.worker.failure import aborted, is_shutdown, type_name
 from celery_dlq.worker.options import TaskOptions
@@ -51,7 +51,7 @@ def answer(task: TaskOptions, exc: BaseException, request: Context) -> BaseExcep
             return _retry_eagerly(task, exc, request)
         leave_fork(exc)
         ending = _ending(task, exc, request)
-        if ending is not None and ending.end.retried and current_run().unsent is not None:
+        if ending is not None and ending.retried and current_run().unsent is not None:
             ending = refused_rejected(request)
         if ending is None:
             return None
@@ -79,12 +79,15 @@ def finish(request: Context) -> None:
     run.ending = FINISHED
 
 
-def _ending(task: TaskOptions, exc: BaseException, request: Context) -> Ending | None:
+def _ending(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     sent = successor_of(request)
     if is_a(exc, Retry):
         is_sent = exc.sig is not None or sent is not None
-        return _asked_for(exc) if is_sent else _aborted(request, exc, _UNSENT)
+        # The error was given to retry(), or was being handled where retry() was called.
+        for_error = exc.exc is not None or exc.__context__ is not None
+        asked_for = retried(ASKED_FOR.rule, for_error=for_error)
+        return asked_for if is_sent else _aborted(request, exc, _UNSENT)
     if is_a(exc, (Ignore, Reject)):
         if sent is not None and exc is not sent and getattr(exc, "requeue", True):
             return retried(ASKED_FOR.rule, for_error=False, instead=sent)
@@ -100,23 +103,16 @@ def _ending(task: TaskOptions, exc: BaseException, request: Context) -> Ending |
     return replace(ending, instead=ending.instead or aborted(exc))
 
 
-def _judged(task: TaskOptions, exc: BaseException, request: Context) -> Ending:
+def _judged(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
         logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
         return retried(decision.rule, instead=sent)
     step = refused_with(request, exc, decision) or next_step(task, exc, request, decision)
-    return step if isinstance(step, Ending) else send(task, exc, request, step)
+    return step if isinstance(step, RunEnd) else send(task, exc, request, step)
 
 
-def _asked_for(exc: Retry) -> Ending:
-    """The end of a run whose body asked for a retry itself."""
-    # The error was given to retry(), or was being handled where retry() was called.
-    for_error = exc.exc is not None or exc.__context__ is not None
-    return retried(ASKED_FOR.rule, for_error=for_error)
-
-
-def _aborted(request: Context, exc: BaseException, why: str = "") -> Ending:
+def _aborted(request: Context, exc: BaseException, why: str = "") -> RunEnd:
     evidence = f"the task raised {type_name(type(exc))}{why}"
     decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=evidence)
     return died(request, exc, decision, Reason.TERMINAL, instead=aborted(exc))

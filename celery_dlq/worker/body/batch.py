@@ -41,7 +41,9 @@ def run_batch(
         if is_shutdown(exc):
             raise
         logger.exception("A batch of %d messages of %s failed", len(messages), task.name)
-        return tuple(map(partial(_end_of, task, _reason(exc)), messages, embeds))
+        if isinstance(exc, Retry):  # it names no message, so Celery has not sent one
+            exc = exc.exc if isinstance(exc.exc, BaseException) else aborted(exc)
+        return tuple(map(partial(_end_of, task, exc), messages, embeds))
     return None
 
 
@@ -62,13 +64,6 @@ def _run_body(task: Any, messages: Sequence[Any]) -> None:
         finally:
             task.request_stack.pop()
             _task_stack.pop()
-
-
-def _reason(exc: BaseException) -> BaseException:
-    """Why the batch failed. A ``retry()`` of the body names no message, so Celery has not sent one."""
-    if not isinstance(exc, Retry):
-        return exc
-    return exc.exc if isinstance(exc.exc, BaseException) else aborted(exc)
 
 
 def _end_of(task: Any, exc: BaseException, message: Any, embed: Mapping[str, Any]) -> ExceptionInfo:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from celery.app.task import Context
@@ -20,12 +19,13 @@ from celery.utils.log import get_logger
 
 from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import Decision, is_a, subject
-from celery_dlq.model.headers import attempt_number, redrive_of
 from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.failure import (
     failure_after,
+    logged,
+    new_attempt,
     read_attempts,
     traceback_text,
     type_name,
@@ -51,21 +51,14 @@ class RunEnd:
     parking: Parking | None = None
     #: Why a retry was refused before the body began; the parent judges the error that followed.
     reason: Reason | None = None
+    #: The exception that the message died of. It does not travel to the parent.
+    exc: BaseException | None = None
+    #: Goes to Celery in place of the exception that the body raised. It does not travel either.
+    instead: BaseException | None = None
 
 
 #: The end of a run that reported none: its process died, or Celery failed before the body.
 UNREPORTED = RunEnd()
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The end of a run, to be reported."""
-
-    end: RunEnd
-    #: The exception that the message died of.
-    exc: BaseException | None = None
-    #: Goes to Celery in place of the exception that the body raised.
-    instead: BaseException | None = None
 
 
 class Replaced(Ignore):  # type: ignore[misc]
@@ -83,7 +76,7 @@ class Replaced(Ignore):  # type: ignore[misc]
 
 
 #: The end of a body that returned. It is reported only if Celery fails afterwards.
-FINISHED = Ending(RunEnd())
+FINISHED = RunEnd()
 
 
 @dataclass(frozen=True)
@@ -101,7 +94,7 @@ class RunState:
     #: The value of :data:`_forks` when it began.
     forks: int
     #: How the body ended; None until it has ended.
-    ending: Ending | None = None
+    ending: RunEnd | None = None
     #: The retry that waits for the parent.
     waiting: Waiting | None = None
     #: The retry that the body has asked for and nothing has sent yet.
@@ -165,14 +158,14 @@ def leave_fork(exc: BaseException | None = None) -> None:
         os._exit(code & 0xFF if isinstance(code, int) else 1)
 
 
-def retried(rule: str, *, for_error: bool = True, instead: Ignore | Retry | None = None) -> Ending:
+def retried(rule: str, *, for_error: bool = True, instead: Ignore | Retry | None = None) -> RunEnd:
     """The end of a run whose message is followed by another one.
 
     :param rule: the rule that decided.
     :param for_error: whether it is for an error. A body may also ask to run again later without one.
     :param instead: goes to Celery in place of the exception that the body raised.
     """
-    return Ending(RunEnd(retried=True, for_error=for_error, rule=rule), instead=instead)
+    return RunEnd(retried=True, for_error=for_error, rule=rule, instead=instead)
 
 
 def died(
@@ -183,7 +176,7 @@ def died(
     why: str = "",
     *,
     instead: BaseException | None = None,
-) -> Ending:
+) -> RunEnd:
     """The end of the run of ``request``, whose message died of ``exc``, with everything that only this
     process knows.
 
@@ -199,7 +192,7 @@ def died(
         grounds=grounds_of(exc, decision),
         log=_log_of_this_run(),
     )
-    return Ending(RunEnd(failure=failure), exc, instead)
+    return RunEnd(failure=failure, exc=exc, instead=instead)
 
 
 def _log_of_this_run() -> str:
@@ -218,20 +211,11 @@ def attempt_of(
 
     :param delay_s: seconds until the next attempt; None if there is no next one.
     """
-    return Attempt(
-        number=attempt_number(vars(request)),
-        redrive=redrive_of(request.headers),
-        failed_at=datetime.now(timezone.utc),
-        exception_type=type_name(type(subject(exc))),
-        message=safe_message(subject(exc)),
-        verdict=explanation.verdict,
-        rule=explanation.rule,
-        evidence=explanation.evidence,
-        path=explanation.path,
-        delay_s=delay_s,
-        worker=request.hostname or "",
-        pid=os.getpid(),
-    )
+    about = subject(exc)
+    return new_attempt(
+        vars(request), request.headers, type_name(type(about)), safe_message(about), explanation,
+        delay_s=delay_s, worker=request.hostname or "", pid=os.getpid(),
+    )  # fmt: skip
 
 
 def with_evidence(explanation: Explanation, more: str) -> Explanation:
@@ -244,8 +228,6 @@ def send_left() -> None:
     """Send a retry that was not reported, because the body went on after it and ended in another way."""
     own = current_run()
     waiting, own.waiting = own.waiting, None
-    try:
+    with logged(logger, "celery_dlq could not send a retry that its task went on after"):
         if waiting is not None:
             waiting.send()
-    except Exception:
-        logger.exception("celery_dlq could not send a retry that its task went on after")

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from celery.utils.log import LoggingProxy
 
@@ -29,13 +29,6 @@ _PRINTED = "celery.redirected"
 
 #: Characters for a remark about lines that were not kept.
 _REMARK = 40
-
-
-class Run(Protocol):
-    """A run, as far as it is known here."""
-
-    #: None until it logs.
-    log: RunLog | None
 
 
 class _Line(NamedTuple):
@@ -106,12 +99,10 @@ class RunLog:
 class RunLogHandler(logging.Handler):
     """Gives each line to the run in whose context it is logged.
 
-    :param here: the run in this context, or the last one; None if there was none.
+    :param here: the ``RunState`` of this context, or of the last run in it; None if there was none.
     """
 
-    def __init__(
-        self, settings: Settings, redactor: Redactor, here: Callable[[], Run | None]
-    ) -> None:
+    def __init__(self, settings: Settings, redactor: Redactor, here: Callable[[], Any]) -> None:
         super().__init__(logging.INFO)
         self._lines, self._redactor, self._here = settings.log_lines, redactor, here
         self._write = LoggingProxy.write

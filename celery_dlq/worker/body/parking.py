@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from typing import Any
 
 from celery.exceptions import Retry
@@ -24,7 +23,7 @@ from kombu import Producer
 from celery_dlq.base.codec import raw_body
 from celery_dlq.base.redact import safe_message
 from celery_dlq.model.headers import COMPRESSED_HEADER
-from celery_dlq.model.letter import Attempt, Envelope, Failure, Parking
+from celery_dlq.model.letter import Envelope, Parking
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.body.ending import Waiting, current_run
 from celery_dlq.worker.broker_limits import Hold
@@ -44,18 +43,14 @@ def new_parking(place: str, message: str = "") -> str:
 
 def long_wait(task: TaskOptions, eta: Any, countdown: Any) -> LongWait | None:
     """The wait of a retry, if it is too long for the broker."""
-    hold, delay_s = task._wiring.hold, _seconds_until(task.app, eta, countdown)
-    if delay_s is None or delay_s <= hold.at_most_s:
-        return None
-    return LongWait(task, hold, eta or countdown, delay_s)
-
-
-def _seconds_until(app: Any, eta: Any, countdown: Any) -> float | None:
+    hold = task._wiring.hold
     # Celery, too, looks at the countdown only without an eta.
     if isinstance(eta, datetime):
-        ahead = maybe_make_aware(eta, app.timezone) - datetime.now(timezone.utc)
-        return float(ahead.total_seconds())
-    return float(countdown) if isinstance(countdown, (int, float)) and not eta else None
+        ahead = maybe_make_aware(eta, task.app.timezone) - datetime.now(timezone.utc)
+        delay_s = float(ahead.total_seconds())
+    else:
+        delay_s = float(countdown) if isinstance(countdown, (int, float)) and not eta else 0.0
+    return LongWait(task, hold, eta or countdown, delay_s) if delay_s > hold.at_most_s else None
 
 
 class LongWait:
@@ -74,7 +69,12 @@ class LongWait:
         if caught is None:
             logger.error("%s sends its retries in its own way: not parked", self._task.name)
             return
-        send = partial(_send, again.sig, self._delay_s)
+
+        def send() -> None:
+            """Send the retry as Celery would have done."""
+            again.sig.options.pop("producer", None)
+            again.sig.apply_async(countdown=self._delay_s)
+
         try:
             current_run().waiting = Waiting(self._parking(caught, cause), send)
         except Exception:
@@ -82,26 +82,15 @@ class LongWait:
             send()
 
     def _parking(self, caught: Envelope, cause: BaseException) -> Parking:
-        attempts = read_attempts(caught.headers)
+        attempts, text = read_attempts(caught.headers), traceback_text(cause)
+        grounds = grounds_of(cause)
+        failure = failure_after(attempts, Reason.PARKED, traceback=text, grounds=grounds)
         return Parking(
             id=new_parking(self._hold.place),
-            failure=_failure(attempts, cause),
+            failure=replace(failure, message=safe_message(cause)),
             envelope=caught,
             due_at=datetime.now(timezone.utc) + timedelta(seconds=self._delay_s),
         )
-
-
-def _failure(attempts: tuple[Attempt, ...], cause: BaseException) -> Failure:
-    failure = failure_after(
-        attempts, Reason.PARKED, traceback=traceback_text(cause), grounds=grounds_of(cause)
-    )
-    return replace(failure, message=safe_message(cause))
-
-
-def _send(signature: Any, delay_s: float) -> None:
-    """Send the retry as Celery would have done."""
-    signature.options.pop("producer", None)
-    signature.apply_async(countdown=delay_s)
 
 
 class _Catcher(Producer):  # type: ignore[misc]

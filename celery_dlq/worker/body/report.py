@@ -30,7 +30,6 @@ from celery_dlq.recorder import bodies
 from celery_dlq.worker.body.ending import (
     FINISHED,
     UNREPORTED,
-    Ending,
     RunEnd,
     begin_run,
     current_run,
@@ -43,6 +42,7 @@ from celery_dlq.worker.failure import (
     aborted,
     bounded_traceback,
     is_shutdown,
+    logged,
     shed_frames,
     traceback_text,
     type_name,
@@ -101,12 +101,10 @@ def report_end(einfo: Any, request: dict[str, Any]) -> None:
     if not tells_its_class(exc):
         # Celery calls isinstance(): a message whose exception poses as a SystemExit would never be settled.
         einfo.exception = aborted(exc)
-    try:
+    # The task's own end must reach Celery whatever happens here.
+    with logged(logger, "celery_dlq could not report how a task ended"):
         shed_frames(einfo)
         report(einfo, _run_end(ending, einfo, exc, request))
-    except Exception:
-        # The task's own end must reach Celery whatever happens here.
-        logger.exception("celery_dlq could not report how a task ended")
 
 
 def report(einfo: Any, end: RunEnd) -> None:
@@ -120,22 +118,19 @@ def reported(einfo: Any) -> RunEnd:
     return end
 
 
-def _run_end(
-    ending: Ending | None, einfo: Any, exc: BaseException, request: dict[str, Any]
-) -> RunEnd:
-    if ending is None:
+def _run_end(end: RunEnd | None, einfo: Any, exc: BaseException, request: dict[str, Any]) -> RunEnd:
+    if end is None:
         raised, reason = current_run().refused or (None, None)
         return RunEnd(reason=reason) if raised is exc else UNREPORTED
-    if ending is FINISHED:
-        ending = died(Context(request), exc, _UNSTORED, Reason.UNSTORED)
-    end = ending.end
-    if end.failure is not None and ending.exc is not None:
-        return replace(end, failure=_with_traceback(end.failure, ending.exc, einfo, exc))
-    waiting = current_run().waiting
+    if end is FINISHED:
+        end = died(Context(request), exc, _UNSTORED, Reason.UNSTORED)
+    sent, waiting = replace(end, exc=None, instead=None), current_run().waiting
+    if end.failure is not None and end.exc is not None:
+        return replace(sent, failure=_with_traceback(end.failure, end.exc, einfo, exc))
     if end.retried and waiting is not None:
         current_run().waiting = None
-        return replace(end, parking=waiting.parking)
-    return end
+        return replace(sent, parking=waiting.parking)
+    return sent
 
 
 def _with_traceback(

@@ -45,13 +45,14 @@ class Run:
     def of(cls, task: str, request: Context) -> Run:
         """The run of ``request``, a task's."""
         headers, task_id = request.headers, as_id(request.id)
-        redrive = redrive_of(headers)
+        redrive, attempts = redrive_of(headers), read_attempts(headers)
         return cls(
             task=task,
             task_id=task_id,
             redrive=redrive,
             attempt=attempt_number(vars(request)),
-            first_failed_at=first_failure_of(headers) or _first_failed_at(request),
+            first_failed_at=first_failure_of(headers)
+            or (attempts[0].failed_at if attempts else None),
             letter=letter_of(headers) or task_id if redrive else None,
         )
 
@@ -97,8 +98,3 @@ def as_run_context(request: Context, task: str) -> Context:
     if type(request) is Context:
         request.__class__ = _contexts_of(task)
     return request
-
-
-def _first_failed_at(request: Context) -> datetime | None:
-    attempts = read_attempts(request.headers)
-    return attempts[0].failed_at if attempts else None

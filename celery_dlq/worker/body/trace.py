@@ -16,10 +16,9 @@ from celery.exceptions import Retry
 from celery.utils.log import get_logger
 
 from celery_dlq.model.headers import fingerprint_of
-from celery_dlq.model.letter import Failure
 from celery_dlq.model.states import Verdict
 from celery_dlq.worker.body.again import successor_of
-from celery_dlq.worker.body.ending import Ending
+from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.options import TaskOptions
 
@@ -64,19 +63,21 @@ def mark_redriven(task: TaskOptions, request: Context) -> None:
 
 
 @_guarded
-def mark_end(task: TaskOptions, request: Context, ending: Ending) -> None:
+def mark_end(task: TaskOptions, request: Context, ending: RunEnd) -> None:
     """Note that a retry was sent, or that the message dies."""
     span, scope = _span(), _scope()
     if span is None and scope is None:
         return
-    run, failure = Run.of(str(task.name), request), ending.end.failure
+    run, failure = Run.of(str(task.name), request), ending.failure
     marks: dict[str, Any] = {"redrive": run.redrive or None}
     if failure is None:
-        kind, verdict, rule = "retry", Verdict.TRANSIENT, ending.end.rule
+        kind, verdict, rule = "retry", Verdict.TRANSIENT, ending.rule
         marks["delay"] = _delay_of(request)
     else:
         kind, verdict, rule = "letter", failure.explanation.verdict, failure.explanation.rule
-        group = _group_of(task, request, failure)
+        group = task._wiring.grouping.fingerprint_of(
+            str(task.name), failure, request.args or (), request.kwargs or {}
+        )
         marks |= {"letter": run.letter or run.task_id, "group": group}
         _tag(scope, marks)
         marks["reason"] = failure.reason.value
@@ -101,11 +102,6 @@ def _scope() -> Any:
     if sentry is None or sentry.get_client().get_integration("celery") is None:
         return None
     return sentry.get_isolation_scope()
-
-
-def _group_of(task: TaskOptions, request: Context, failure: Failure) -> str:
-    args, kwargs = request.args or (), request.kwargs or {}
-    return task._wiring.grouping.fingerprint_of(str(task.name), failure, args, kwargs)
 
 
 def _delay_of(request: Context) -> float | None:

@@ -94,7 +94,8 @@ class _Reader:
             raw = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
             if is_readable(raw):
                 raise
-            queue = _text(key).rsplit(self._channel.sep, 1)[0]
+            name = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)
+            queue = name.rsplit(self._channel.sep, 1)[0]
             logger.exception("an item of the Redis list %s is not a message of kombu's", queue)
             # Under the same tag, it takes the place of the note, and goes when it is acknowledged.
             self._channel.connection._deliver(as_message(raw, queue, self._noted()), queue)
@@ -157,7 +158,3 @@ def _is_body(body: Any, encoding: Any) -> bool:
         # Characters outside the alphabet are skipped; wrong padding is an error.
         base64.b64decode(body)
     return isinstance(encoding, str) and encoding.lower() in ("utf-8", "base64")
-
-
-def _text(key: Any) -> str:
-    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)

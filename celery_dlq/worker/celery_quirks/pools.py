@@ -68,7 +68,7 @@ def forget_job(pool: Any, request: Any) -> None:
     job stays in the cache, though no process has it. No issue upstream names this, as of November 2026.
 
     It can be deleted when billiard forgets a job that it could not hand over. ``assert_nothing_is_kept`` in
-    ``tests/unit/worker/request/test_handover.py`` fails without it.
+    ``tests/unit/worker/end/test_handover.py`` fails without it.
     """
     jobs = getattr(getattr(pool, "_pool", None), "_cache", None)
     for job in [*jobs.values()] if isinstance(jobs, dict) else ():

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery.utils.log import get_logger
 
 from celery_dlq.spool.segment import Record
-from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S, Writer
+from celery_dlq.worker.failure import logged
+from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S, UNFINISHED, Writer
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -130,11 +131,9 @@ class LoopCallbacks:
     def _run_safe(self) -> None:
         while self._safe:
             then = self._safe.popleft()
-            try:
+            # As billiard treats a callback that raises; the loop must go on.
+            with logged(logger, UNFINISHED):
                 then()
-            except Exception:
-                # As billiard treats a callback that raises; the loop must go on.
-                logger.exception("dead letter stored, but its message could not be finished")
 
 
 class _LoopWakeup:

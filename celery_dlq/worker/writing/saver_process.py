@@ -144,7 +144,12 @@ class SaverProcess:
         process, late = self._process, threading.Event()
         if process is None:
             raise SaverGone
-        watchdog = threading.Timer(self._timeout, _kill, (process, late))
+
+        def kill() -> None:
+            late.set()
+            process.kill()
+
+        watchdog = threading.Timer(self._timeout, kill)
         watchdog.start()
         try:
             _send(_requests(process), request)
@@ -155,11 +160,6 @@ class SaverProcess:
             raise too_late(self._timeout) if late.is_set() else SaverGone() from None
         finally:
             watchdog.cancel()
-
-
-def _kill(process: subprocess.Popen[bytes], late: threading.Event) -> None:
-    late.set()
-    process.kill()
 
 
 def _requests(process: subprocess.Popen[bytes]) -> IO[bytes]:

@@ -9,12 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import Future
 from datetime import datetime, timezone
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from celery_dlq.base.bounded import TakesTooLong, bounded
 from celery_dlq.errors import CeleryDLQError, RecordRefused, StoreUnavailable
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
@@ -35,9 +35,6 @@ STORE_PAUSE_S = 5.0
 DRAIN_INTERVAL_S = 30.0
 #: The most causes of one failure that are logged, because the text of an error may change with each try.
 _CAUSES = 5
-
-#: Calls to make; None ends the thread.
-_Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
 
 
 def write(store: Store, records: Sequence[Record]) -> None:
@@ -74,7 +71,9 @@ class StoreCalls:
     ) -> None:
         self._open_store, self._health, self._monotonic = open_store, health, monotonic
         self._on_pause = on_pause
-        self._calls = BoundedCalls(timeout)
+        self._timeout = timeout
+        #: The call that did not end in time.
+        self._late: Future[Any] | None = None
         self._saver_process: SaverProcess | None = None
         self._paused_until = float("-inf")
         #: Whether the last call failed.
@@ -107,9 +106,9 @@ class StoreCalls:
         process = self._saver_process
         if process is not None and process.takes(records):
             with contextlib.suppress(SaverGone):
-                self._calls.call(lambda: process.save(records))
+                self._call(lambda: process.save(records))
                 return
-        self._calls.call(lambda: write(self._open_store(), records))
+        self._call(lambda: write(self._open_store(), records))
 
     def ask(
         self, question: Callable[[Store, Sequence[Any]], Sequence[Any]], about: Sequence[Any]
@@ -117,7 +116,7 @@ class StoreCalls:
         """The store's answers to ``question``, one for each subject: None if the store did not give one."""
         if not self._is_paused():
             try:
-                answers = self._calls.call(lambda: question(self._open_store(), about))
+                answers = self._call(lambda: question(self._open_store(), about))
                 self.works()
                 return [answer for _, answer in zip(about, answers, strict=True)]
             except Exception as error:
@@ -131,7 +130,12 @@ class StoreCalls:
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.ask(_check, [None])
+
+        def check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
+            store.check_schema()
+            return [None]
+
+        self.ask(check, [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""
@@ -147,80 +151,26 @@ class StoreCalls:
         self._health.works("writer")
 
     def close(self) -> None:
-        """End the thread and the process that make the calls; the next call starts them again."""
-        self._calls.stop()
+        """End the process that saves in storms; the next storm starts it again."""
         if self._saver_process is not None:
             self._saver_process.stop()
 
     def _is_paused(self) -> bool:
         return self._monotonic() < self._paused_until
 
+    def _call(self, work: Callable[[], T]) -> T:
+        """The result of ``work``. It runs in a thread of its own, because a database's own timeouts limit a
+        statement. They do not limit a client whose server is frozen, or whose answer is stuck on the way.
 
-def _check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
-    store.check_schema()
-    return [None]
-
-
-class BoundedCalls:
-    """Makes calls on a thread of its own, and abandons a call that takes longer than ``seconds``.
-
-    A database's own timeouts limit a statement. They do not limit a client whose server is frozen, or whose
-    answer is stuck on the way.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._calls: _Calls | None = None
-        self._thread: threading.Thread | None = None
-        self._latest: Future[Any] | None = None
-
-    def call(self, work: Callable[[], T]) -> T:
-        """The result of ``work``. An abandoned call may still succeed later.
-
-        :raises StoreUnavailable: it took too long, or an earlier call still does.
+        :raises StoreUnavailable: it took too long and may still succeed, or an earlier call still runs.
         """
-        if self._latest is not None and not self._latest.done():
+        if self._late is not None and not self._late.done():
             raise StoreUnavailable("The dead-letter store has still not answered an earlier call.")
-        calls = self._started()
-        future = self._latest = Future[Any]()
-        calls.put((future, work))
         try:
-            return future.result(self._seconds)  # type: ignore[no-any-return]
-        except TimeoutError:
-            if future.done():  # at the last moment; or the error is the work's own
-                return future.result()  # type: ignore[no-any-return]
-            raise too_late(self._seconds) from None
-
-    def stop(self) -> None:
-        """End the thread once its current call has ended; the next call starts another thread. An abandoned
-        call is not waited for."""
-        calls, thread = self._calls, self._thread
-        self._calls = self._thread = None
-        if calls is None or thread is None:
-            return
-        calls.put(None)
-        if self._latest is None or self._latest.done():
-            thread.join()
-
-    def _started(self) -> _Calls:
-        if self._calls is None:
-            calls: _Calls = SimpleQueue()
-            thread = threading.Thread(
-                target=_make_calls, args=(calls,), name="dlq-store", daemon=True
-            )
-            # This raises an error while the system has no thread to spare; the next call tries again.
-            thread.start()
-            self._calls, self._thread = calls, thread
-        return self._calls
-
-
-def _make_calls(calls: _Calls) -> None:
-    while (call := calls.get()) is not None:
-        future, work = call
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            future.set_exception(error)
+            return bounded(work, self._timeout, thread_name="dlq-store")
+        except TakesTooLong as late:
+            self._late = late.future
+            raise too_late(self._timeout) from None
 
 
 class StoreHealth:

@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
 from celery_dlq.spool.directory import Spool
 from celery_dlq.spool.segment import Record
 from celery_dlq.store.base import BATCH_SIZE
-from celery_dlq.worker.writing.notices import Notices
+from celery_dlq.worker.failure import logged
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.store_calls import SpoolDrain, StoreCalls, StoreHealth
 
@@ -42,6 +42,8 @@ STORM_S = 0.5
 #: The most bytes of bodies that may wait for the store, and that one transaction writes. Ten thousand letters
 #: of 50 MB would not fit in memory.
 QUEUE_BYTES, BATCH_BYTES = 256 << 20, 16 << 20
+
+UNFINISHED = "dead letter stored, but its message could not be finished"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ Item: TypeAlias = Entry | Question | Wake
 QUEUE_SIZE = 10_000
 
 
-class Inbox:
+class Inbox(queue.Queue[Item]):
     """Accepts items from any thread; the writer's thread takes them out in batches.
 
     :param size: items that may wait before it :meth:`is_full`.
@@ -106,34 +108,25 @@ class Inbox:
     def __init__(
         self, *, size: int, batch_size: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
+        # Not bounded: a worker's event loop that waits for room answers no ping and sends no heartbeat. The
+        # valve stops feeding it instead (worker/admission/valve.py).
+        super().__init__()
         self._size, self._batch_size, self._monotonic = size, batch_size, monotonic
-        # Not bounded here: a worker's event loop that waits for room answers no ping and sends no
-        # heartbeat. The gate stops feeding it instead (worker/admission/gate.py).
-        self._items: queue.Queue[Item] = queue.Queue()
         self._waiting_bytes, self._counting = 0, threading.Lock()
         #: Set while an item waits that must not wait for others.
         self._hurried = threading.Event()
         self._written_at = float("-inf")
 
-    @property
-    def waiting(self) -> int:
-        """Items that are in no batch yet."""
-        return self._items.qsize()
-
-    def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return self._items.empty()
-
     def is_full(self) -> bool:
         """Whether as many items, or bytes, wait as may wait."""
         # Each message asks, and qsize() takes a lock.
-        return len(self._items.queue) >= self._size or self._waiting_bytes >= QUEUE_BYTES
+        return len(self.queue) >= self._size or self._waiting_bytes >= QUEUE_BYTES
 
-    def put(self, item: Item) -> None:
-        """Add ``item``."""
+    def add(self, item: Item) -> None:
+        """Put ``item``."""
         with self._counting:
             self._waiting_bytes += item.size
-        self._items.put(item)
+        self.put(item)
         if isinstance(item, Question) or not item.quiet_s:
             self._hurried.set()
 
@@ -141,7 +134,7 @@ class Inbox:
         """The waiting items, up to a batch; empty if none comes within ``within_s`` seconds."""
         batch: list[Item] = []
         try:
-            batch.append(self._items.get(timeout=within_s))
+            batch.append(self.get(timeout=within_s))
             storm = self._monotonic() - self._written_at < STORM_S
             gather_until = self._monotonic() + (GATHER_S if storm else 0.0)
             quiet_s, size = batch[0].quiet_s, batch[0].size
@@ -158,26 +151,68 @@ class Inbox:
         with self._counting:
             self._waiting_bytes -= sum(entry.size for entry in entries)
 
-    def done(self, batch: Sequence[Item]) -> None:
-        """``batch`` has been dealt with."""
-        for _ in batch:
-            self._items.task_done()
-
-    def join(self) -> None:
-        """Wait until everything that was put before is done."""
-        self._items.join()
-
     def _another(self, within_s: float) -> Item:
         """The next item.
 
         :raises queue.Empty: none came in time.
         """
         self._hurried.clear()
-        if within_s > 0 and self._items.empty():
+        if within_s > 0 and self.empty():
             # Only an item in a hurry ends this wait: a thread that wakes for each letter of a storm takes the
             # interpreter from the event loop each time.
             self._hurried.wait(within_s)
-        return self._items.get_nowait()
+        return self.get_nowait()
+
+
+#: Give it a level of its own, or switch it off, in the configuration of ``logging``.
+letters_logger: logging.Logger = logging.getLogger("celery_dlq.letters")
+
+#: The most lines in each of these spans of seconds. In a storm, the other letters are counted.
+MOST, SPAN_S = 20, 1.0
+
+
+class Notices:
+    """Writes the lines, and how many letters had none. One thread at a time may use it."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._until, self._said, self._others = float("-inf"), 0, 0
+
+    def log(self, records: Sequence[Record]) -> None:
+        """Log the dead letters among ``records``, which are in the store or in the spool."""
+        if not letters_logger.isEnabledFor(logging.INFO):
+            return
+        for record in records:
+            if isinstance(record, DeadLetter) and record.state is not State.PARKED:
+                self._log(record)
+
+    def _log(self, letter: DeadLetter) -> None:
+        self.log_others()
+        if self._is_over():
+            self._until, self._said = self._monotonic() + SPAN_S, 0
+        if self._said >= MOST:
+            self._others += 1
+            return
+        self._said += 1
+        # Names may come from a hostile message, and repr() leaves no control characters in them.
+        letters_logger.info(
+            "dead letter %s of task %s: %s, %s by rule %s", *(
+                repr(str(one))[1:-1]
+                for one in (
+                    letter.task_id, letter.task, letter.reason.value,
+                    letter.exception_type, letter.explanation.rule,
+                )
+            ),
+        )  # fmt: skip
+
+    def log_others(self, *, at_once: bool = False) -> None:
+        """Log how many letters had no line of their own, once their span is over, or at once."""
+        if self._others and (at_once or self._is_over()):
+            letters_logger.info("dead letters without a line of their own: %d", self._others)
+            self._others = 0
+
+    def _is_over(self) -> bool:
+        return self._monotonic() >= self._until
 
 
 class Writer:
@@ -248,7 +283,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """Records that the thread has not taken up yet."""
-        return self._inbox.waiting
+        return self._inbox.qsize()
 
     def flush(self) -> None:
         """Wait until everything that came before is safe."""
@@ -261,7 +296,7 @@ class Writer:
         with self._putting:
             self._is_stopping, thread = True, self._thread
             if thread is not None:
-                self._inbox.put(Wake())
+                self._inbox.add(Wake())
         if thread is not None:
             thread.join()
 
@@ -278,7 +313,7 @@ class Writer:
 
     def _put(self, item: Item) -> None:
         with self._putting:
-            self._inbox.put(item)
+            self._inbox.add(item)
             self._ensure_started()
 
     def _ensure_started(self) -> None:
@@ -294,10 +329,12 @@ class Writer:
             self._deal_with(self._inbox.next_batch(self._drain.seconds_until_due()))
             self._drain.step_when_due()
             self._notices.log_others()
-            if self._is_stopping and self._inbox.is_empty():
+            if self._is_stopping and self._inbox.empty():
                 self._tidy_up()
-                if self._resigns():
-                    return
+                with self._putting:
+                    if self._inbox.empty():  # nothing has come since
+                        self._thread = None
+                        return
 
     def _deal_with(self, batch: Sequence[Item]) -> None:
         entries = [item for item in batch if isinstance(item, Entry)]
@@ -306,7 +343,8 @@ class Writer:
         self._answer([question for question in questions if question.together])
         self._write(entries)
         self._answer([question for question in questions if not question.together])
-        self._inbox.done(batch)
+        for _ in batch:
+            self._inbox.task_done()
 
     def _write(self, entries: Sequence[Entry]) -> None:
         if not entries:
@@ -315,7 +353,8 @@ class Writer:
         if left:
             self._spool.keep(left)
         for entry in entries:
-            _call_back(entry.safe)
+            with logged(logger, UNFINISHED):
+                entry.safe()
         self._notices.log([entry.record for entry in entries])
         self._inbox.written(entries)
 
@@ -326,29 +365,13 @@ class Writer:
         for kind in kinds.values():
             answers = self._store.ask(kind[0].put_to, [question.about for question in kind])
             for question, answer in zip(kind, answers, strict=True):
-                _call_back(partial(question.answered, answer))
+                with logged(logger, UNFINISHED):
+                    question.answered(answer)
 
     def _tidy_up(self) -> None:
         """Close everything that this thread has opened, before it ends."""
         self._notices.log_others(at_once=True)
         self._drain.stop()
-        try:
+        with logged(logger, "celery_dlq could not close all that it had open"):
             self._store.close()
             self._spool.close()
-        except Exception:
-            logger.exception("celery_dlq could not close all that it had open")
-
-    def _resigns(self) -> bool:
-        """Stop being the writer's thread, unless an item has come since; returns whether it did."""
-        with self._putting:
-            if not self._inbox.is_empty():
-                return False
-            self._thread = None
-            return True
-
-
-def _call_back(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except Exception:
-        logger.exception("dead letter stored, but its message could not be finished")

@@ -14,7 +14,7 @@ from proj import app, say, unless_fixed
 from requests.adapters import HTTPAdapter
 
 from celery_dlq import DLQTask
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.request import DLQRequest
 
 app.conf.singleton_backend_url = os.environ["PROJ_BROKER"]
 app.conf.singleton_key_prefix = f"{os.environ['PROJ_QUEUE']}-"

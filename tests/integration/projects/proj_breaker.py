@@ -9,9 +9,9 @@ from proj import FIXED, app, say
 from celery_dlq import DLQTask
 from celery_dlq.store import tenure
 from celery_dlq.upkeep import chores, parked, periodic
-from celery_dlq.worker.admission import breaker
+from celery_dlq.worker.admission import valve
 
-breaker.TICK_S = 0.1
+valve.TICK_S = 0.1
 tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
 periodic.TRY_S = chores.TRY_S = 0.2
 chores.LOOK_S = 0.1
@@ -32,7 +32,7 @@ def killed_by_the_hundredth(function):
     return call
 
 
-breaker.Breaker._parked = killed_by_the_hundredth(breaker.Breaker._parked)
+valve.Valve._parked = killed_by_the_hundredth(valve.Valve._parked)
 
 BREAKER = {
     "max_retries": 50,

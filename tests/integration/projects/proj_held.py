@@ -2,8 +2,8 @@
 
 from proj import app
 
-from celery_dlq.worker.admission import gate
+from celery_dlq.worker.admission import valve
 
 __all__ = ["app"]
 
-gate.HOLD_S = 1.0
+valve.HOLD_S = 1.0

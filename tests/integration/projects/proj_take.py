@@ -13,7 +13,7 @@ from proj import FIXED, app
 from proj_recorded import note
 
 from celery_dlq import DLQTask
-from celery_dlq.worker import step
+from celery_dlq.worker import consumer as module
 
 
 def die(*_):
@@ -23,7 +23,7 @@ def die(*_):
 if os.environ.get("PROJ_DIES"):
     Transport._deliver = die
 if os.environ.get("PROJ_REFUSED"):
-    step.why_not = lambda *_: "the test refuses it"
+    module.why_not = lambda *_: "the test refuses it"
 
 
 @app.task(base=DLQTask, name="proj.ran", ignore_result=True)

@@ -9,9 +9,10 @@ from threading import Event
 import pytest
 from sqlalchemy.event import listens_for
 
+from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
-from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, probed
+from celery_dlq.retry.breaker import failed, probe_ended, probed
 from celery_dlq.store.database import clock
 from celery_dlq.store.sql import SQLStore
 
@@ -71,9 +72,13 @@ def test_a_circuit_is_kept_whole_through_its_life(store):
     half_open = change(store, probed, probe="p")
     assert (half_open.state, half_open.probe) == (CircuitState.HALF_OPEN, "p")
     assert half_open.opened_at == opened.opened_at
-    assert change(store, probe_failed, probe="p", limits=LIMITS).probes == 1
+    assert (
+        change(store, probe_ended, probe="p", verdict=Verdict.TRANSIENT, limits=LIMITS).probes == 1
+    )
     assert change(store, probed, probe="q").probe == "q"
-    assert change(store, probe_succeeded, probe="q") == Circuit(task="charge", key="acme")
+    assert change(
+        store, probe_ended, probe="q", verdict=Verdict.TERMINAL, limits=LIMITS
+    ) == Circuit(task="charge", key="acme")
     assert store.circuits.read_open().circuits == ()
 
 

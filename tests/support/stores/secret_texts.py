@@ -32,9 +32,9 @@ from celery_dlq.tickets.text import text_about
 from celery_dlq.view.letters import shown_body
 from celery_dlq.view.records import letter_record, whole_letter_record
 from celery_dlq.worker.body.log import RunLog
+from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import bounded_traceback, failure_after, traceback_text
 from celery_dlq.worker.message import Contents
-from celery_dlq.worker.request.letters import dead_letter
 
 #: Lengths at which texts are cut somewhere.
 LIMITS = (500, 1_024, 2_000, 2_048, 8_192, 16_384, 32_768)

@@ -9,7 +9,7 @@ from celery import Celery
 from celery.worker.request import create_request_cls
 
 from celery_dlq import DLQTask
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.request import DLQRequest
 
 
 class HeldDesk:

@@ -20,12 +20,11 @@ from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.worker.admission import Admission
-from celery_dlq.worker.admission.breaker import Breaker
-from celery_dlq.worker.admission.circuits import CircuitBoard
+from celery_dlq.worker.admission.valve import Valve
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.report import report, reported
-from celery_dlq.worker.request.closing import report_to_breaker
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.closing import report_to_valve
+from celery_dlq.worker.end.request import DLQRequest
 
 FAILURES, RECOVERY_S = 3, 10.0
 
@@ -65,6 +64,9 @@ class World:
     def open_circuits(self):
         not_closed = [c for c in self.circuits.values() if c.state is not CircuitState.CLOSED]
         return Circuits(now=self.now, circuits=tuple(not_closed))
+
+    def is_full(self):
+        return False
 
     def accept_releases(self, copies):
         return [self.accepts for _ in copies]
@@ -126,6 +128,7 @@ class Worker:
         self.consumer = SimpleNamespace(
             app=app, timer=Timer(), on_task_request=self.queue if slots else self.run,
             controller=SimpleNamespace(**{"_quick_release": self.slots.release} if slots else {}),
+            connection=SimpleNamespace(default_channel=None),
         )  # fmt: skip
         self.desk = HeldDesk()
         self.desk.store = world.store
@@ -140,11 +143,13 @@ class Worker:
                 grouping=dlq.grouping,
             ),
         )
-        self.breaker = Breaker(
-            self.wiring, self.desk, CircuitBoard(world, world), draw=lambda _low, high: high
+        self.valve = Valve(
+            self.wiring, self.desk, world, draw=lambda _low, high: high, monotonic=world
         )
-        Admission([self.breaker]).join(self.consumer, self.consumer.on_task_request)
-        self.breaker.start()
+        Admission([self.valve, self.valve.parking]).join(
+            self.consumer, self.consumer.on_task_request
+        )
+        self.valve.start()
 
     @property
     def parked(self):
@@ -189,8 +194,8 @@ class Worker:
             "exhausted": died(Verdict.TRANSIENT), "terminal": died(Verdict.TERMINAL),
             "ignored": einfo(Ignore()), "lost": einfo(WorkerLostError("gone")),
         }[how]  # fmt: skip
-        self.app.dead_letter_queue.capture.__dict__["breaker"] = self.breaker
-        report_to_breaker(request, reported(failure), failure.exception)
+        self.app.dead_letter_queue.capture.__dict__["valve"] = self.valve
+        report_to_valve(request, reported(failure), failure.exception)
 
     def open(self, task="charge", order=17):
         for number in range(FAILURES):

@@ -20,7 +20,7 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.upkeep.step import UpkeepStep
-from celery_dlq.worker.step import CaptureStep, LastStep
+from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_binding_a_task_is_the_whole_installation(app):
     app.finalize()
     assert isinstance(app.dead_letter_queue, DeadLetterQueue)
     assert app.tasks[charge.name]._dlq_wiring is app.dead_letter_queue
-    assert "celery_dlq.worker.step:CaptureStep" in app.steps["consumer"]
+    assert "celery_dlq.worker.consumer:CaptureStep" in app.steps["consumer"]
 
 
 def test_an_app_has_one_queue(app):

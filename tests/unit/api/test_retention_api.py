@@ -13,7 +13,7 @@ from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.errors import ArchiveError, DeletionError, MissingExtra, OpenLetters, SettingsError
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.worker import step
+from celery_dlq.worker import consumer as module
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_worker_does_not_start_without_the_package_of_the_place(app, monkeypat
     DeadLetterQueue.of(app)
     monkeypatch.setattr("celery_dlq.archive.bucket.find_spec", lambda name: name != "gcsfs" or None)
     with pytest.raises(MissingExtra, match="run: pip install gcsfs"):
-        step._check(app)
+        module._check(app)
 
 
 def test_a_worker_without_an_archive_needs_no_package(app, monkeypatch):

@@ -36,9 +36,9 @@ from celery_dlq.model.group import Annotate, Assign
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
 from celery_dlq.tickets.text import text_about
+from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.message import Contents
-from celery_dlq.worker.request.letters import dead_letter
 
 NAMES = {
     "id": (TASK_ID, "5ec4e7bb", "5ec4e7cc", "unread", "pickled", "packed", "login", "old-login", OPERATION),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0
 
+from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import (
@@ -16,14 +17,15 @@ from celery_dlq.retry.breaker import (
     PROBE_S,
     failed,
     may_be_probed,
-    probe_failed,
-    probe_succeeded,
-    probe_was_inconclusive,
+    probe_ended,
     probed,
     still_probed,
 )
 
 LIMITS = BreakerLimits(failures=3, window_s=60, recovery_s=10)
+succeeded = partial(probe_ended, verdict=Verdict.TERMINAL, limits=LIMITS)
+inconclusive = partial(probe_ended, verdict=None, limits=LIMITS)
+failed_again = partial(probe_ended, verdict=Verdict.TRANSIENT, limits=LIMITS)
 CLOSED = Circuit(task="charge", key="acme")
 
 
@@ -91,14 +93,14 @@ def test_a_probe_that_is_heard_of_no_more_gives_way():
 
 
 def test_a_probe_that_succeeds_closes_the_circuit_and_nothing_is_kept():
-    assert probe_succeeded(half_open(), at(11), "p") == CLOSED
+    assert succeeded(half_open(), at(11), "p") == CLOSED
 
 
 def test_a_probe_that_fails_doubles_the_time_up_to_a_bound():
     circuit, waits = opened(), []
     for _ in range(6):
         due = circuit.probe_at
-        circuit = probe_failed(probed(circuit, due, "p"), due, "p", LIMITS)
+        circuit = failed_again(probed(circuit, due, "p"), due, "p")
         waits.append((circuit.probe_at - due).total_seconds())
     assert waits == [
         20,
@@ -112,7 +114,7 @@ def test_a_probe_that_fails_doubles_the_time_up_to_a_bound():
 
 
 def test_a_probe_that_told_nothing_lets_another_one_run_at_once():
-    circuit = probe_was_inconclusive(half_open(), at(11), "p")
+    circuit = inconclusive(half_open(), at(11), "p")
     assert (circuit.state, circuit.probes) == (CircuitState.OPEN, 0)
     assert may_be_probed(circuit, at(11))
 
@@ -120,10 +122,10 @@ def test_a_probe_that_told_nothing_lets_another_one_run_at_once():
 @pytest.mark.parametrize(
     "end",
     [
-        probe_succeeded,
-        probe_was_inconclusive,
+        succeeded,
+        inconclusive,
         still_probed,
-        partial(probe_failed, limits=LIMITS),
+        failed_again,
     ],
 )
 @pytest.mark.parametrize("circuit", [CLOSED, opened(), half_open(probe="q")])
@@ -141,9 +143,9 @@ happenings = st.one_of(
     st.integers(1, 5).map(lambda number: partial(failed, limits=LIMITS, number=number)),
     tokens.map(lambda token: partial(probed, probe=token)),
     tokens.map(lambda token: partial(still_probed, probe=token)),
-    tokens.map(lambda token: partial(probe_succeeded, probe=token)),
-    tokens.map(lambda token: partial(probe_was_inconclusive, probe=token)),
-    tokens.map(lambda token: partial(probe_failed, probe=token, limits=LIMITS)),
+    tokens.map(lambda token: partial(succeeded, probe=token)),
+    tokens.map(lambda token: partial(inconclusive, probe=token)),
+    tokens.map(lambda token: partial(failed_again, probe=token)),
 )
 lives = st.lists(st.tuples(st.floats(0, 100), happenings), max_size=40)
 
@@ -157,7 +159,7 @@ def test_whatever_happens_it_can_always_close_again(life):
         assert_whole(circuit)
     later = now + timedelta(seconds=LIMITS.recovery_s * MAX_RECOVERY_FACTOR + PROBE_S)
     if circuit.state is not CircuitState.CLOSED:
-        circuit = probe_succeeded(probed(circuit, later, "z"), later, "z")
+        circuit = succeeded(probed(circuit, later, "z"), later, "z")
     assert circuit.state is CircuitState.CLOSED
 
 

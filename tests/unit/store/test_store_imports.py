@@ -14,7 +14,7 @@ import pytest
         ("celery_dlq", "celery_dlq.tickets"),
         ("celery_dlq.store", "sqlalchemy"),
         # The processes of a pool are forked from a parent that has imported these.
-        ("celery_dlq.worker.step", "sqlalchemy"),
+        ("celery_dlq.worker.consumer", "sqlalchemy"),
         ("celery_dlq.upkeep.step", "sqlalchemy"),
         ("celery_dlq.upkeep.step", "celery_dlq.upkeep.periodic"),
         ("celery_dlq.store.sql", "alembic"),

@@ -149,8 +149,8 @@ def test_a_backend_that_is_down_is_asked_once_and_the_letter_says_so(
     monkeypatch.setattr(type(shop_app.tasks["shop.charge"]), "backend", backend)
     outcomes = Outcomes(shop_app, dlq.store)
     assert [how(outcomes=outcomes) for _ in range(3)] == ["", "", ""]
-    assert (backend.asked, outcomes.remark) == (1, NOT_ASKED)
-    made = letter_of_lost(ACCEPTED, shop_app, dlq, remark=outcomes.remark)
+    assert backend.asked == 1
+    made = outcomes.remarked(letter_of_lost(ACCEPTED, shop_app, dlq))
     assert made.explanation.evidence.endswith(NOT_ASKED)
 
 

@@ -14,7 +14,7 @@ from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, Filter, Reason, State, Verdict
 from celery_dlq.worker.builtin_tasks import Carrier, capture_carriers
-from celery_dlq.worker.request.classes import RecordedRequest, bound
+from celery_dlq.worker.end.classes import RecordedRequest, bound
 
 
 class Shop:

@@ -12,8 +12,8 @@ from celery.worker.request import Request
 from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Rule
-from celery_dlq.worker.request.classes import capturing
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.classes import capturing
+from celery_dlq.worker.end.request import DLQRequest
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "task_options.md"
 

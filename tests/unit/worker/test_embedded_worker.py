@@ -18,7 +18,7 @@ from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, State
 from celery_dlq.model.fingerprint import own_fingerprint
-from celery_dlq.worker import step
+from celery_dlq.worker import consumer as module
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_task_with_a_request_class_of_its_own_is_captured_and_its_class_is_use
 
 def test_a_task_that_is_not_captured_is_told_once_when_a_worker_starts(make_app, monkeypatch):
     told = []
-    monkeypatch.setattr(step.logger, "warning", lambda text, *args: told.append(text % args))
+    monkeypatch.setattr(module.logger, "warning", lambda text, *args: told.append(text % args))
     app = make_app(options={"Strategy": staticmethod(odd_strategy)})
     with working(app):
         pass

@@ -420,8 +420,8 @@ def test_headers_that_are_no_table_are_named(consumer, desk):
 
 
 def test_the_step_takes_its_place_before_the_worker_starts(app, monkeypatch):
-    from celery_dlq.worker.step import CaptureStep
+    from celery_dlq.worker.consumer import CaptureStep
 
     consumer = Consumer(app)
     CaptureStep(consumer)
-    assert consumer.on_decode_error.__self__.__class__ is Foreign
+    assert consumer.on_decode_error.func.__self__.__class__ is Foreign

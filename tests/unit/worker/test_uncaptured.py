@@ -8,7 +8,7 @@ from celery.worker.request import Request
 from celery.worker.strategy import default
 
 from celery_dlq import DLQTask
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.uncaptured import dlq_tasks, gaps, other_tasks, own_senders
 
 

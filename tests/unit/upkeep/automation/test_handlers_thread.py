@@ -15,7 +15,7 @@ from celery_dlq.upkeep import periodic
 from celery_dlq.upkeep.automation import engine as module
 from celery_dlq.upkeep.automation.engine import AutomationThread, lease_of
 from celery_dlq.upkeep.step import UpkeepStep
-from celery_dlq.worker.request.fate import is_internal
+from celery_dlq.worker.end.fate import is_internal
 
 PATIENCE_S = 60
 

@@ -346,7 +346,7 @@ def step(app):
 
 def test_a_terminal_failure_is_the_end(step):
     ending = step(TERMINAL)
-    failure = ending.end.failure
+    failure = ending.failure
     assert (ending.exc, failure.reason, failure.explanation.rule) == (GONE, Reason.TERMINAL, "r")
 
 
@@ -359,12 +359,12 @@ def test_a_transient_failure_runs_again_after_a_wait(step):
 
 def test_the_last_attempt_is_the_end(step):
     ending = step(TRANSIENT, retries=2, max_retries=2)
-    assert (ending.end.failure.reason, ending.exc) == (Reason.EXHAUSTED, GONE)
+    assert (ending.failure.reason, ending.exc) == (Reason.EXHAUSTED, GONE)
 
 
 def test_so_is_a_retry_over_the_budget(step):
     over = SimpleNamespace(spend=lambda: SimpleNamespace(why="over the retry budget"))
-    failure = step(TRANSIENT, budget=over).end.failure
+    failure = step(TRANSIENT, budget=over).failure
     assert failure.reason is Reason.BUDGET
     assert failure.explanation.evidence == "over the retry budget"
 
@@ -376,4 +376,4 @@ def test_a_throttled_run_uses_up_no_attempt(step):
 
 def test_a_task_that_may_run_once_runs_once_also_when_it_is_throttled(step):
     throttled = Decision(Verdict.TRANSIENT, rule="r", throttled=True, retry_after=1.0)
-    assert step(throttled, retries=0, max_retries=0).end.failure.reason is Reason.EXHAUSTED
+    assert step(throttled, retries=0, max_retries=0).failure.reason is Reason.EXHAUSTED

@@ -8,7 +8,7 @@ from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason, Verdict
 from celery_dlq.errors import SettingsError
-from celery_dlq.worker.body import schedule
+from celery_dlq.worker.body import again
 from celery_dlq.worker.body.report import reporting
 
 
@@ -16,8 +16,8 @@ from celery_dlq.worker.body.report import reporting
 def clock(monkeypatch):
     """Time stands still: a test's runs all count."""
     clock = Clock(1_000.0)
-    whole = schedule.RetryBudget
-    monkeypatch.setattr(schedule, "RetryBudget", lambda share, floor: whole(share, floor, clock))
+    whole = again.RetryBudget
+    monkeypatch.setattr(again, "RetryBudget", lambda share, floor: whole(share, floor, clock))
     return clock
 
 
@@ -186,8 +186,8 @@ def test_a_new_tracer_gives_nothing_back(app):
 def test_without_a_budget_the_tracer_is_not_touched(app):
     def tracer(uuid, args, kwargs, request): ...
 
-    assert schedule.counted(tracer, None) is tracer
-    assert reporting(schedule.counted(tracer, None)).__code__ is reporting(tracer).__code__
+    assert again.counted(tracer, None) is tracer
+    assert reporting(again.counted(tracer, None)).__code__ is reporting(tracer).__code__
 
 
 def test_celerys_own_tasks_have_no_budget(app):
@@ -197,7 +197,7 @@ def test_celerys_own_tasks_have_no_budget(app):
     def own(): ...
 
     app.finalize()
-    assert schedule.budget_of(app.tasks["celery.own"]) is None
+    assert again.budget_of(app.tasks["celery.own"]) is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class TestOutage:
             return True
 
         breaker = SimpleNamespace(opens_with=opens_with)
-        DeadLetterQueue.of(app).capture.__dict__["breaker"] = breaker
+        DeadLetterQueue.of(app).capture.__dict__["valve"] = breaker
         return asked
 
     def test_its_last_attempt_is_not_used_up(self, app, asked):
@@ -89,7 +89,7 @@ class TestOutage:
         run = Run(charge, retries=4)
         assert (run.state, run.message.headers[FREE_HEADER]) == ("RETRY", 1)
         asked.clear()
-        charge.app.dead_letter_queue.capture.breaker.opens_with = lambda *_: False
+        charge.app.dead_letter_queue.capture.valve.opens_with = lambda *_: False
         headers = dict(run.message.headers)
         assert Run(charge, retries=4, headers=headers).state == "RETRY", "4 of 5 are used up"
         assert Run(charge, retries=5, headers=headers).failure.reason is Reason.EXHAUSTED

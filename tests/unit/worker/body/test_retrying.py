@@ -22,12 +22,13 @@ from celery_dlq.classify import Decision
 from celery_dlq.model.headers import FREE_HEADER
 from celery_dlq.worker.body.again import (
     ASKED_FOR,
+    Judged,
     Refused,
-    _judged_for,
     group_of,
     note_refused,
     refused_rejected,
     refused_with,
+    taken,
     unpublished,
 )
 from celery_dlq.worker.celery_quirks import brokers
@@ -226,7 +227,7 @@ def refused(raised, exc, reason):
 )
 def test_the_exception_of_retry_ends_the_run(reason, verdict):
     ending = refused_with(refused(GONE, GONE, reason), GONE, RULES)
-    failure = ending.end.failure
+    failure = ending.failure
     assert (ending.exc, failure.reason) == (GONE, reason)
     assert (failure.explanation.rule, failure.explanation.evidence) == (verdict.rule, "why")
 
@@ -237,7 +238,7 @@ def test_another_exception_is_judged_by_the_rules():
 
 def test_a_retry_that_could_not_be_published_dies_of_its_own_error():
     ending = refused_rejected(refused(REJECTED, GONE, Reason.REJECTED))
-    failure = ending.end.failure
+    failure = ending.failure
     assert (ending.exc, failure.explanation.rule) == (GONE, ASKED_FOR.rule)
     assert failure.reason is Reason.REJECTED
     assert "no broker" in unpublished(REJECTED)
@@ -251,4 +252,4 @@ def test_headers_of_a_message_are_not_mistaken_for_notes():
     hostile = Context(id="4711", _dlq_refused="x", _dlq_judged={"decision": 1})
     assert refused_with(hostile, GONE, RULES) is None
     assert refused_rejected(hostile) is None
-    assert _judged_for(hostile) is None
+    assert taken(hostile, "_dlq_judged", Judged) is None

@@ -6,7 +6,7 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.model.states import State
-from celery_dlq.worker.writing.notices import MOST, SPAN_S, Notices
+from celery_dlq.worker.writing.writer import MOST, SPAN_S, Notices
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
-from celery_dlq.worker.request.fate import is_internal
+from celery_dlq.worker.end.fate import is_internal
+from celery_dlq.worker.failure import logged
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -92,33 +93,21 @@ class Closing:
                 request.acknowledge()
 
     def _announce(self) -> None:
-        if self._is_announced:
-            send_dead_event(self._request)
+        # In a cold shutdown, Celery does not announce failures either.
+        if self._is_announced and not state.should_terminate:
+            announce(self._request, DEAD_LETTERED, DEAD_STATE)
 
 
-def send_dead_event(request: Any) -> None:
-    """Announce that the message of ``request`` is a dead letter. In a cold shutdown, Celery does not announce
-    failures either."""
-    if not state.should_terminate:
-        _tell(request, DEAD_LETTERED, DEAD_STATE)
-
-
-def send_redriven_event(request: Any) -> None:
-    """Announce that a worker has the message of ``request`` again."""
-    _tell(request, REDRIVEN, REDRIVEN_STATE)
-
-
-def _tell(request: Any, event: str, shown_as: str) -> None:
+def announce(request: Any, event: str, shown_as: str) -> None:
+    """Send monitors ``event`` about ``request``, for which they show the state ``shown_as``."""
     if not request.task._dlq_wiring.settings.events:
         return
-    try:
+    with logged(
+        logger, "could not send an event about %s[%s]: %s", request.name, request.id, event
+    ):
         # Celery sends it only if the worker and the task send events. Without the name, Flower lists a task
         # that is new to it as "null".
         request.send_event(event, name=request.name, state=shown_as)
-    except Exception:
-        logger.exception(
-            "could not send an event about %s[%s]: %s", request.name, request.id, event
-        )
 
 
 class Probe(NamedTuple):
@@ -129,19 +118,16 @@ class Probe(NamedTuple):
     token: str
 
 
-def report_to_breaker(request: Any, end: RunEnd, exc: BaseException) -> None:
-    """Report to the breaker, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
+def report_to_valve(request: Any, end: RunEnd, exc: BaseException) -> None:
+    """Report to the valve, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
     This comes before its letter is written, because other messages run in the meantime."""
     if request._dlq_reported or is_internal(request):
         return
     request._dlq_reported = True
-    try:
-        request.dlq.breaker.ended(request, _verdict(request, end, exc))
-    except Exception:
-        # The next steps write the letter, and acknowledge the message.
-        logger.exception(
-            "the end of %s[%s] was not reported to the breaker", request.name, request.id
-        )
+    # The next steps write the letter, and acknowledge the message.
+    said = "the end of %s[%s] was not reported to the valve"
+    with logged(logger, said, request.name, request.id):
+        request.dlq.valve.ended(request, _verdict(request, end, exc))
 
 
 def _verdict(request: Any, end: RunEnd, exc: BaseException) -> Verdict | None:

@@ -10,8 +10,8 @@ from celery.concurrency import prefork, solo, thread
 
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import SettingsError
-from celery_dlq.worker import step
-from celery_dlq.worker.step import CaptureStep, LastStep
+from celery_dlq.worker import consumer as module
+from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def frozen(monkeypatch):
     """The number of times that the collector was asked to leave alone what there is."""
     times = []
     monkeypatch.setattr(gc, "freeze", lambda: times.append(True))
-    monkeypatch.setattr(step.sys, "setswitchinterval", lambda _seconds: None)
+    monkeypatch.setattr(module.sys, "setswitchinterval", lambda _seconds: None)
     return times
 
 
@@ -37,8 +37,8 @@ def test_objects_are_frozen_before_a_pool_forks(app, frozen, pool, times):
 def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
     frozen, monkeypatch, forks, times
 ):
-    monkeypatch.setattr(step, "_join_channel", lambda _consumer, _before: None)
-    monkeypatch.setattr(step, "keep_jobs", lambda _pool: None)
+    monkeypatch.setattr(module, "_join_channel", lambda _consumer, _before: None)
+    monkeypatch.setattr(module, "keep_jobs", lambda _pool: None)
     capture = CaptureStep.__new__(CaptureStep)
     capture._confirming, capture._taker, capture._capture = None, None, MagicMock()
     consumer = SimpleNamespace(timer=MagicMock(), pool=SimpleNamespace(uses_semaphore=forks))
@@ -73,6 +73,6 @@ def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app)
 def test_a_worker_says_once_what_its_transport_does_not_cover(app, caplog, broker, lines):
     app.conf.broker_url = broker
     DeadLetterQueue.of(app)
-    step._check(app)
+    module._check(app)
     said = [line for line in caplog.messages if "not everything is covered" in line]
     assert len(said) == lines

@@ -111,7 +111,9 @@ def is_of_run(result: Mapping[str, Any], began_at: datetime, app: Any) -> bool:
 
 def _fate_of_lost_worker(request: Any, exc: BaseException, *, may_go_back: bool) -> Reason | Fate:
     retries = bool(getattr(request.task, "retry_on_worker_lost", None))  # since 5.7
-    if _was_ended(request) or (retries and not _retries_spent(request)):
+    most = request.task.max_retries
+    is_spent = most is not None and (request.request_dict.get("retries") or 0) >= most
+    if _was_ended(request) or (retries and not is_spent):
         return Fate.SETTLED
     goes_back = (
         may_go_back
@@ -129,11 +131,6 @@ def _fate_of_lost_worker(request: Any, exc: BaseException, *, may_go_back: bool)
 def _was_ended(request: Any) -> bool:
     """Whether the run was cancelled or revoked."""
     return bool(request._already_cancelled or request._already_revoked)
-
-
-def _retries_spent(request: Any) -> bool:
-    most = request.task.max_retries
-    return most is not None and (request.request_dict.get("retries") or 0) >= most
 
 
 def _requeued_on_timeout(request: Any) -> bool:

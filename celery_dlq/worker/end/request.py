@@ -15,6 +15,7 @@ from celery.exceptions import (
     Ignore,
     InvalidTaskError,
     Reject,
+    TaskRevokedError,
     Terminated,
     TimeLimitExceeded,
     WorkerLostError,
@@ -26,40 +27,45 @@ from celery.worker.request import Request
 from celery_dlq.base.codec import raw_body
 from celery_dlq.base.redact import safe_message
 from celery_dlq.classify import is_a
-from celery_dlq.errors import PoisonMessage
+from celery_dlq.errors import PoisonMessage, TaskCancelled
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
+from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.recorder.bodies import has_returned
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd
 from celery_dlq.worker.body.report import einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green
-from celery_dlq.worker.failure import aborted, unwrap
-from celery_dlq.worker.message import came_back, letter_id
-from celery_dlq.worker.request.closing import (
+from celery_dlq.worker.end.closing import (
+    REDRIVEN,
+    REDRIVEN_STATE,
     Closing,
     Finish,
     Probe,
-    report_to_breaker,
-    send_redriven_event,
+    announce,
+    report_to_valve,
 )
-from celery_dlq.worker.request.fate import (
+from celery_dlq.worker.end.fate import (
     Fate,
     fate_of,
     is_bystander,
+    is_internal,
     is_of_run,
     stored_success,
     success_is_stored,
 )
-from celery_dlq.worker.request.handover import DeliveryCount, end_unrun
-from celery_dlq.worker.request.letters import (
-    letter_of_cancelled,
+from celery_dlq.worker.end.handover import end_unrun, refusal
+from celery_dlq.worker.end.letters import (
+    CANCELLED,
+    NOT_TAKEN,
+    letter_of_end,
     letter_of_poison,
-    letter_of_refused,
     letter_of_run,
-    letter_of_unsent_retry,
+    safely,
 )
-from celery_dlq.worker.request.malformed import check_request, is_plain
+from celery_dlq.worker.end.malformed import check_request, is_plain
+from celery_dlq.worker.failure import aborted, unwrap
+from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
@@ -74,12 +80,17 @@ class DLQRequest(Request):  # type: ignore[misc]
 
     #: Set while it runs as the probe of an open circuit.
     dlq_probe: Probe | None = None
-    #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.end.classes`.
     _dlq_capture: ClassVar[Captures | None] = None
-    #: Whether its end was reported to the breaker.
+    #: Whether its end was reported to the valve.
     _dlq_reported = False
-    #: Counts its delivery, if the broker has delivered its message before.
-    _dlq_count: DeliveryCount | None = None
+    #: Whether its deliveries are counted, because the broker has delivered its message before.
+    _dlq_count = False
+    #: The earlier deliveries that did not end, then this one; empty until the store has answered.
+    known_deliveries: tuple[Delivery, ...] = ()
+    #: Whether the pool has the request, or the request will not run.
+    _dlq_is_decided = False
+    _dlq_pool: Any = None
     #: How far its end has come, if it has a letter or may get one.
     _dlq_closing: Closing | None = None
     #: Whether the success of its run is being written.
@@ -120,7 +131,10 @@ class DLQRequest(Request):  # type: ignore[misc]
             check_request(self)
         again = came_back(message)
         if again:
-            self._dlq_count = DeliveryCount(self)
+            self._dlq_count = True
+            if not is_internal(self):
+                # Celery overrides the method in a subclass for each task, but not on the instance.
+                self.__dict__["execute_using_pool"] = self._execute_counted
         # The message's own headers: in the protocol of Celery 3, the request's are made from the body.
         redriven, retried = REDRIVE_HEADER in message.headers, self._request_dict.get("retries")
         # Also for a retry: the message that was retried may have run again at the same time, and died.
@@ -129,7 +143,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             # messages that were sent or delivered before pay for it.
             self.__dict__["on_success"] = self._write_success
             if redriven and not retried:
-                send_redriven_event(self)
+                announce(self, REDRIVEN, REDRIVEN_STATE)
 
     @property
     def dlq(self) -> Captures:
@@ -150,7 +164,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             # From before_start or similar: the body's own never gets here. Celery's on_failure would raise
             # it again, and end the worker.
             exc = exc_info.exception = aborted(exc)
-        report_to_breaker(self, end, exc)
+        report_to_valve(self, end, exc)
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
@@ -172,7 +186,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         if soft:
             finish()
             return
-        report_to_breaker(self, UNREPORTED, exc)
+        report_to_valve(self, UNREPORTED, exc)
         self._end_run(exc, UNREPORTED, "", finish)
 
     def _end_run(self, exc: BaseException, end: RunEnd, traceback: str, finish: Finish) -> None:
@@ -188,7 +202,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         if end.retried and self.dlq.app.meter is not None:
             self.dlq.app.meter.retried(self.type, end.rule)
-        self._close(letter_of_run(self, exc, fate, traceback, end), finish)
+        self._close(self._letter(letter_of_run, exc, fate, traceback, end), finish)
 
     def _close(self, letter: DeadLetter | None, finish: Finish) -> None:
         """Write ``letter``, then call ``finish``. There is no letter if another message takes the place of
@@ -215,14 +229,28 @@ class DLQRequest(Request):  # type: ignore[misc]
         closing, letter = self._dlq_closing, None
         assert closing is not None, "made before the delivery was counted"  # noqa: S101
         if self.dlq.deliveries.is_spent(known, self.message):
-            letter = letter_of_poison(self, exc, known, seen=True, reported=end.failure)
+            letter = self._letter(letter_of_poison, exc, known, seen=True, reported=end.failure)
         if letter is None:
             closing.run_waiting_steps(give_back)
         elif is_a(exc, TimeLimitExceeded):
-            closing.write(letter, partial(self._end_late, give_back))
+
+            def end_late() -> None:
+                # Celery would give it back, but cannot once it is acknowledged.
+                self.acknowledge()
+                give_back()
+
+            closing.write(letter, end_late)
         else:
             last = Reject(exc.reason, requeue=False) if is_a(exc, Reject) else PoisonMessage()
             closing.write(letter, partial(super().on_failure, einfo_of(last)))
+
+    def _letter(
+        self, make: Callable[..., DeadLetter | None], *args: Any, **how: Any
+    ) -> DeadLetter | None:
+        return safely(self.message, partial(make, self, *args, **how))
+
+    def _letter_of_cancelled(self) -> DeadLetter | None:
+        return self._letter(letter_of_end, TaskCancelled(), Reason.CANCELLED, CANCELLED)
 
     def _death_of(self, exc: BaseException) -> Delivery:
         """This delivery, which died of ``exc``."""
@@ -241,15 +269,10 @@ class DLQRequest(Request):  # type: ignore[misc]
         else:
             self._close(None, finish)
 
-    def _end_late(self, finish: Finish) -> None:
-        # Celery would give it back, but cannot once it is acknowledged.
-        self.acknowledge()
-        finish()
-
     def _end_bystander(self, finish: Finish) -> None:
         """Celery would announce the run as revoked, and acknowledge its message."""
         if self.acknowledged:
-            self._close(letter_of_cancelled(self), finish)
+            self._close(self._letter_of_cancelled(), finish)
         else:
             self._close(None, partial(self._give_back, finish))
 
@@ -282,11 +305,13 @@ class DLQRequest(Request):  # type: ignore[misc]
         connection for a message that the broker delivers again."""
         is_open = self._dlq_closing is None and not self._dlq_has_succeeded
         if self.acknowledged and is_open:
-            # The result of a body may be on its way.
-            if has_returned(self.worker_pid, self.id) or success_is_stored(self):
-                self._write_returned()
-            else:
-                self._write_now(letter_of_cancelled(self))
+            # The result of a body may be on its way; if so, it will not come any more.
+            has_ended = has_returned(self.worker_pid, self.id) or success_is_stored(self)
+            if has_ended and self.__dict__.get("on_success") is not None:
+                self._dlq_has_succeeded = True
+                self.dlq.write_now(self._outcome())
+            elif not has_ended:
+                self._write_now(self._letter_of_cancelled())
         try:
             super()._announce_cancelled(*args, **kwargs)
         except Exception:
@@ -300,7 +325,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         sent = super()._retry_worker_lost(exc, *args)
         goes_back = self.task.acks_late and self.task.reject_on_worker_lost
         if not sent and not goes_back and self._dlq_closing is None:
-            self._write_now(letter_of_unsent_retry(self, exc))
+            self._write_now(self._letter(letter_of_end, exc, Reason.POISON))
         return sent
 
     def _write_now(self, letter: DeadLetter | None) -> None:
@@ -332,7 +357,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
             redrive=redrive_of(self.message.headers),
             attempt=attempt_number(self.request_dict),
-            number=1 if self._dlq_count is None else 0,
+            number=0 if self._dlq_count else 1,
             started_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
             process=process,
@@ -340,32 +365,48 @@ class DLQRequest(Request):  # type: ignore[misc]
             death=death,
         )
 
-    @property
-    def known_deliveries(self) -> tuple[Delivery, ...]:
-        """The earlier deliveries that did not end, then this one; empty if it is not counted."""
-        return () if self._dlq_count is None else self._dlq_count.known
-
     def run_counted(self, known: tuple[Delivery, ...]) -> None:
         """Run in the slot that it has; does nothing if the pool has it already.
 
         :param known: the earlier deliveries and this one.
         """
-        if self._dlq_count is not None:
-            self._dlq_count.run(known)
+        if self._dlq_is_decided:
+            return
+        self._dlq_is_decided, self.known_deliveries = True, known
+        deliveries = self.dlq.deliveries
+        try:
+            type(self).execute_using_pool(self, self._dlq_pool)
+        except TaskRevokedError:
+            # Revoked while it waited; only the worker's own call would have freed the slot.
+            deliveries.give_slot_back()
+            deliveries.forget(known[-1:], lambda: None)
+        except Exception as exc:
+            error = refusal(self, self._dlq_pool, exc)
+            if error is None:
+                raise
+            deliveries.give_slot_back()
+            self.refuse(error)
+
+    def _execute_counted(self, pool: Any, **_: Any) -> None:
+        """Called by the worker once there is a slot for the request in ``pool``: asks for the count first."""
+        if self.revoked():
+            # As Celery's own method does: the worker frees the slot.
+            raise TaskRevokedError(self.id)
+        self._dlq_pool = pool
+        self.dlq.deliveries.admit(self)
 
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Called instead of running it, if its message has killed its worker too often."""
         exc = PoisonMessage()
-        self._end_unrun(exc, letter_of_poison(self, exc, known, seen=False))
+        self._end_unrun(exc, self._letter(letter_of_poison, exc, known, seen=False))
 
     def refuse(self, error: InvalidTaskError) -> None:
         """Called instead of running it, if the pool cannot take it. Its message becomes a letter."""
-        self._end_unrun(error, letter_of_refused(self, error))
+        self._end_unrun(error, self._letter(letter_of_end, error, Reason.MALFORMED, NOT_TAKEN))
 
     def _end_unrun(self, exc: Exception, letter: DeadLetter | None) -> None:
-        if self._dlq_count is not None:
-            self._dlq_count.end()
-        report_to_breaker(self, UNREPORTED, exc)
+        self._dlq_is_decided = True
+        report_to_valve(self, UNREPORTED, exc)
         self._close(letter, partial(end_unrun, self, exc, super().on_failure))
 
     def _success_was_stored(self) -> Any:
@@ -402,12 +443,6 @@ class DLQRequest(Request):  # type: ignore[misc]
         getattr(super(), "record_success", noop)()
         # Urgent, because a success that the flight recorder does not have would be lost with the worker.
         self.dlq.write(self._outcome(), finish, urgent=True)
-
-    def _write_returned(self) -> None:
-        """Write, from a signal handler, the success of a run whose result will not come any more."""
-        if self.__dict__.get("on_success") is not None:
-            self._dlq_has_succeeded = True
-            self.dlq.write_now(self._outcome())
 
     def _outcome(self) -> Outcome:
         return Outcome(

@@ -4,7 +4,7 @@ import pytest
 from celery import Celery
 from kombu.message import Message
 
-from celery_dlq.worker.request.malformed import malformation, refusal
+from celery_dlq.worker.end.malformed import malformation, refusal
 
 TASK = {"task": "t", "id": "a"}
 

@@ -14,9 +14,9 @@ from celery_dlq.model.states import Reason
 from celery_dlq.store.base import Argument, Filter
 from celery_dlq.store.hiding import hide_letter
 from celery_dlq.view.lookup import with_positions, with_stand_ins
+from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.message import Contents
-from celery_dlq.worker.request.letters import dead_letter
 
 SECRET = "hunter2xyz"
 

@@ -1,6 +1,8 @@
-"""The gate between a consumer and its pool; the requests are Celery's, the pool keeps what it is given."""
+"""The valve between a consumer and its pool holds messages; the requests are Celery's, the pool keeps what it
+is given."""
 
 import threading
+import time
 from functools import partial
 from inspect import signature
 from types import SimpleNamespace
@@ -18,11 +20,11 @@ from support.factories import T0, letter
 from celery_dlq import DLQTask, Reason
 from celery_dlq.model.letter import Outcome
 from celery_dlq.worker.admission import Admission
-from celery_dlq.worker.admission import gate as module
-from celery_dlq.worker.admission.gate import OF_A_RUN, SPARE_BYTES, Gate
+from celery_dlq.worker.admission import valve as module
+from celery_dlq.worker.admission.valve import OF_A_RUN, SPARE_BYTES, Valve
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.report import report
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.request import DLQRequest
 
 STREAK, SPARE, PREFETCH = 2, 3, 4
 
@@ -56,7 +58,7 @@ def clock():
 
 @pytest.fixture
 def consumer(app):
-    """As much of a consumer as the gate looks at; ``ran`` is what reached the pool."""
+    """As much of a consumer as the valve looks at; ``ran`` is what reached the pool."""
     ran = []
     channel = SimpleNamespace(visibility_timeout=None)
     return SimpleNamespace(
@@ -67,7 +69,13 @@ def consumer(app):
         timer=Timer(),
         channel=channel,
         connection=SimpleNamespace(default_channel=channel),
+        controller=SimpleNamespace(),
     )
+
+
+def new_valve(is_full=lambda: False, monotonic=time.monotonic):
+    """One without a store."""
+    return Valve(None, None, SimpleNamespace(is_full=is_full), monotonic=monotonic)
 
 
 @pytest.fixture
@@ -77,13 +85,13 @@ def full():
 
 
 @pytest.fixture
-def gate(consumer, clock, full, monkeypatch):
+def valve(consumer, clock, full, monkeypatch):
     monkeypatch.setattr(module, "SPARE", SPARE)
-    gate = Gate(full.is_set, monotonic=clock)
-    Admission([gate]).join(consumer, consumer.on_task_request)
-    gate.start()
-    yield gate
-    gate.stop()
+    valve = new_valve(full.is_set, clock)
+    Admission([valve]).join(consumer, consumer.on_task_request)
+    valve.start()
+    yield valve
+    valve.stop()
 
 
 @pytest.fixture
@@ -118,28 +126,28 @@ def deliver(app, consumer):
 
 
 @pytest.fixture
-def failing(gate):
+def failing(valve):
     for _ in range(STREAK):
-        gate.note(letter(task="charge"))
+        valve.note(letter(task="charge"))
 
 
-def test_what_is_well_goes_straight_to_the_pool(gate, deliver, consumer):
+def test_what_is_well_goes_straight_to_the_pool(valve, deliver, consumer):
     deliver(1)
     deliver(2, "plain")
     assert consumer.ran == ["m1", "m2"]
 
 
 def test_messages_of_a_task_that_only_fails_are_held_unacknowledged(
-    gate, failing, deliver, consumer
+    valve, failing, deliver, consumer
 ):
     request = deliver(1)
     assert (consumer.ran, request.done) == ([], [])
-    gate.tick()
+    valve.look()
     assert consumer.ran == [], "the recovery time is not over"
     assert state.requests["m1"] is request, "celery inspect reserved shows it"
 
 
-def test_other_tasks_run_on(gate, failing, deliver, consumer):
+def test_other_tasks_run_on(valve, failing, deliver, consumer):
     deliver(1)
     deliver(2, "mail")
     deliver(3, "plain")
@@ -147,49 +155,49 @@ def test_other_tasks_run_on(gate, failing, deliver, consumer):
 
 
 def test_the_prefetch_limit_makes_room_for_other_tasks_up_to_the_spare(
-    gate, failing, deliver, consumer
+    valve, failing, deliver, consumer
 ):
     for number in range(10):
         deliver(number)
     assert consumer.qos.value == PREFETCH + SPARE
 
 
-def test_large_messages_get_no_spare_room(gate, failing, deliver, consumer):
+def test_large_messages_get_no_spare_room(valve, failing, deliver, consumer):
     deliver(1, body=b"x" * SPARE_BYTES)
     deliver(2)
     assert consumer.qos.value == PREFETCH + 1
 
 
-def test_after_the_recovery_time_one_message_is_tried(gate, failing, deliver, consumer, clock):
+def test_after_the_recovery_time_one_message_is_tried(valve, failing, deliver, consumer, clock):
     deliver(1), deliver(2)
     clock.now += 30
-    gate.tick()
-    gate.tick()
+    valve.look()
+    valve.look()
     assert consumer.ran == ["m1"]
 
 
-def test_a_probe_that_succeeds_lets_all_go_in_order(gate, failing, deliver, consumer, clock):
+def test_a_probe_that_succeeds_lets_all_go_in_order(valve, failing, deliver, consumer, clock):
     probe, *_ = [deliver(number) for number in range(6)]
     clock.now += 30
-    gate.tick()
+    valve.look()
     probe.on_success((False, 1, 0.1))
-    gate.tick()
+    valve.look()
     assert consumer.ran == [f"m{number}" for number in range(6)]
     assert consumer.qos.value == PREFETCH
     deliver(7)
     assert consumer.ran[-1] == "m7"
 
 
-def test_a_probe_that_dies_doubles_the_time(gate, failing, deliver, consumer, clock):
+def test_a_probe_that_dies_doubles_the_time(valve, failing, deliver, consumer, clock):
     deliver(1), deliver(2)
     clock.now += 30
-    gate.tick()
-    gate.note(letter("m1", task="charge"))
+    valve.look()
+    valve.note(letter("m1", task="charge"))
     clock.now += 59
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
     clock.now += 1
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1", "m2"]
 
 
@@ -203,14 +211,14 @@ def ended(*, for_error):
     return True, einfo, 0.1
 
 
-def test_runs_that_are_retried_for_an_error_are_failures(gate, deliver, consumer):
+def test_runs_that_are_retried_for_an_error_are_failures(valve, deliver, consumer):
     for number in range(STREAK):
         deliver(number).on_success(ended(for_error=True))
     deliver(9)
     assert consumer.ran == ["m0", "m1"]
 
 
-def test_a_body_that_looks_again_later_has_not_failed(gate, deliver, consumer):
+def test_a_body_that_looks_again_later_has_not_failed(valve, deliver, consumer):
     for number in range(STREAK):
         deliver(number).on_success(ended(for_error=False))
     deliver(9)
@@ -218,64 +226,66 @@ def test_a_body_that_looks_again_later_has_not_failed(gate, deliver, consumer):
 
 
 def test_a_probe_that_is_retried_for_an_error_doubles_the_time(
-    gate, failing, deliver, consumer, clock
+    valve, failing, deliver, consumer, clock
 ):
     probe, _ = deliver(1), deliver(2)
     clock.now += 30
-    gate.tick()
+    valve.look()
     probe.on_success(ended(for_error=True))
     clock.now += 59
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
     clock.now += 1
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1", "m2"]
 
 
 def test_a_probe_that_is_over_without_a_word_is_followed_by_another(
-    gate, failing, deliver, consumer, clock
+    valve, failing, deliver, consumer, clock
 ):
     probe, _ = deliver(1), deliver(2)
     clock.now += 30
-    gate.tick()
+    valve.look()
     state.task_ready(probe)
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
     clock.now += 30
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_any_success_of_the_task_closes_its_circuit(gate, deliver, consumer):
+def test_any_success_of_the_task_closes_its_circuit(valve, deliver, consumer):
     early = deliver(1)
     for _ in range(STREAK):
-        gate.note(letter(task="charge"))
+        valve.note(letter(task="charge"))
     deliver(2)
     early.on_success((False, 1, 0.1))
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_a_failure_that_the_pool_hands_over_as_a_result_is_no_success(gate, failing, deliver):
+def test_a_failure_that_the_pool_hands_over_as_a_result_is_no_success(valve, failing, deliver):
     try:
         raise Ignore
     except Ignore:
         deliver(1).on_success((True, ExceptionInfo(), 0.1))
-    assert "charge" in gate.circuits.status()
+    assert "charge" in valve.status()["circuits"]
 
 
-def test_an_outcome_or_a_letter_of_a_task_that_did_not_run_does_not_count(gate):
-    gate.note(Outcome(task_id="m", redrive=1, succeeded_at=T0, worker="w"))
+def test_an_outcome_or_a_letter_of_a_task_that_did_not_run_does_not_count(valve):
+    valve.note(Outcome(task_id="m", redrive=1, succeeded_at=T0, worker="w"))
     for reason in (Reason.MALFORMED, Reason.UNKNOWN_TASK, Reason.CANCELLED, Reason.INGESTED):
-        gate.note(letter(task="charge", reason=reason))
-    assert gate.circuits.status() == {}
+        valve.note(letter(task="charge", reason=reason))
+    assert valve.status()["circuits"] == {}
 
 
-def test_what_waits_too_long_goes_back_to_the_broker(gate, failing, deliver, consumer, clock, full):
+def test_what_waits_too_long_goes_back_to_the_broker(
+    valve, failing, deliver, consumer, clock, full
+):
     full.set()  # or else it would be tried
     request = deliver(1)
     clock.now += 601
-    gate.tick()
+    valve.look()
     assert request.done == ["reject True"]
     assert consumer.ran == []
     assert "m1" not in state.requests
@@ -283,85 +293,85 @@ def test_what_waits_too_long_goes_back_to_the_broker(gate, failing, deliver, con
 
 
 def test_it_goes_back_well_before_the_visibility_timeout(
-    gate, failing, deliver, consumer, clock, full
+    valve, failing, deliver, consumer, clock, full
 ):
     consumer.channel.visibility_timeout = 60
-    gate.start()
+    valve.start()
     full.set()
     request = deliver(1)
     clock.now += 29
-    gate.tick()
+    valve.look()
     assert request.done == []
     clock.now += 2
-    gate.tick()
+    valve.look()
     assert request.done == ["reject True"]
-    gate.stop()
+    valve.stop()
 
 
-def test_a_revoked_message_is_left_to_celery_at_once(gate, failing, deliver, consumer):
+def test_a_revoked_message_is_left_to_celery_at_once(valve, failing, deliver, consumer):
     deliver(1), deliver(2)
     state.revoked.add("m2")
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m2"], "Celery discards it instead of running it"
 
 
-def test_an_expired_message_is_left_to_celery_at_once(gate, failing, deliver, consumer):
+def test_an_expired_message_is_left_to_celery_at_once(valve, failing, deliver, consumer):
     deliver(1, expires="2020-01-01T00:00:00+00:00")
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
 
 
 def test_a_lost_connection_forgets_what_the_broker_will_deliver_again(
-    gate, failing, deliver, consumer, clock
+    valve, failing, deliver, consumer, clock
 ):
     request = deliver(1)
     consumer.connection = None
     clock.now += 30
-    gate.tick()
+    valve.look()
     assert consumer.ran == []
-    gate.stop()
+    valve.stop()
     consumer.connection = SimpleNamespace(default_channel=consumer.channel)
-    gate.start()
-    gate.tick()
+    valve.start()
+    valve.look()
     assert (consumer.ran, request.done) == ([], [])
     deliver(2)
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m2"], "it is still open, and the recovery time is over"
 
 
 def test_after_a_probe_that_a_lost_connection_has_ended_there_is_another_one(
-    gate, failing, deliver, consumer, clock
+    valve, failing, deliver, consumer, clock
 ):
     deliver(1)
     clock.now += 30
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
-    gate.stop()
+    valve.stop()
     state.reserved_requests.clear()  # as Celery does
-    gate.start()
+    valve.start()
     deliver(2)
-    gate.tick()
+    valve.look()
     clock.now += 30
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_nothing_starts_while_the_writer_is_full(gate, deliver, consumer, full):
+def test_nothing_starts_while_the_writer_is_full(valve, deliver, consumer, full):
     full.set()
     deliver(1)
     deliver(2, "plain")
     assert consumer.ran == ["m2"]
     assert consumer.qos.value == PREFETCH, "the broker is to keep the rest"
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m2"]
     full.clear()
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m2", "m1"]
 
 
 def test_without_a_limit_successes_are_not_watched(app, consumer, deliver):
     app.tasks["charge"].dlq_breaker_streak = 0
-    Admission([Gate(lambda: False)]).join(consumer, consumer.on_task_request)
+    Admission([new_valve()]).join(consumer, consumer.on_task_request)
     assert "on_success" not in vars(deliver(1))
     assert "on_success" in vars(deliver(2, "mail"))
 
@@ -369,40 +379,40 @@ def test_without_a_limit_successes_are_not_watched(app, consumer, deliver):
 def test_a_task_has_limits_of_its_own(app, consumer, deliver, clock):
     app.tasks["charge"].dlq_breaker_streak = 1
     app.tasks["charge"].dlq_breaker_recovery = 5.0
-    gate = Gate(lambda: False, monotonic=clock)
-    Admission([gate]).join(consumer, consumer.on_task_request)
-    gate.note(letter(task="charge"))
-    gate.note(letter(task="mail"))
+    valve = new_valve(monotonic=clock)
+    Admission([valve]).join(consumer, consumer.on_task_request)
+    valve.note(letter(task="charge"))
+    valve.note(letter(task="mail"))
     deliver(1), deliver(2, "mail")
     assert consumer.ran == ["m2"]
     clock.now += 5
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m2", "m1"]
 
 
-def test_a_gate_that_fails_lets_everything_through(gate, deliver, consumer, caplog, monkeypatch):
-    monkeypatch.setattr(gate, "_is_full", lambda: 1 / 0)
+def test_a_gate_that_fails_lets_everything_through(valve, deliver, consumer, caplog, monkeypatch):
+    monkeypatch.setattr(valve, "_is_full", lambda: 1 / 0)
     deliver(1)
-    gate.tick()
+    valve.look()
     assert consumer.ran == ["m1"]
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_timer_ends_with_the_connection(gate, consumer):
-    assert consumer.timer.running == [gate.tick]
-    gate.stop()
+def test_the_timer_ends_with_the_connection(valve, consumer):
+    assert consumer.timer.running == [valve.look]
+    valve.stop()
     assert consumer.timer.running == []
-    gate.start()
+    valve.start()
 
 
-def test_the_log_says_when_a_circuit_opens_and_closes(gate, deliver, clock, caplog):
+def test_the_log_says_when_a_circuit_opens_and_closes(valve, deliver, clock, caplog):
     caplog.set_level("INFO")
     for _ in range(STREAK):
-        gate.note(letter(task="charge"))
+        valve.note(letter(task="charge"))
     probe = deliver(1)
     clock.now += 30
-    gate.tick()
-    gate.note(letter(task="charge"))
+    valve.look()
+    valve.note(letter(task="charge"))
     probe.on_success((False, 1, 0.1))
     said = [(r.levelname, r.getMessage()) for r in caplog.records]
     assert said == [
@@ -429,38 +439,38 @@ class TestRoom:
         return QoS(lambda **_: None, 8)
 
     @pytest.fixture
-    def gate(self, qos):
-        gate = Gate(lambda: gate.is_full)
-        gate.is_full, gate._consumer = False, SimpleNamespace(qos=qos)
-        return gate
+    def valve(self, qos):
+        valve = new_valve(lambda: valve.is_full)
+        valve.is_full, valve._consumer = False, SimpleNamespace(qos=qos)
+        return valve
 
-    def test_another_one_comes_until_it_is_settled(self, gate, qos):
+    def test_another_one_comes_until_it_is_settled(self, valve, qos):
         settled = []
-        first, second = (gate.make_room(partial(settled.append, number)) for number in range(2))
+        first, second = (valve.make_room(partial(settled.append, number)) for number in range(2))
         assert qos.value == 10
         first()
         assert (qos.value, settled) == (9, [0])
         second()
         assert (qos.value, settled) == (8, [0, 1])
 
-    def test_not_while_the_writer_is_full(self, gate, qos):
-        gate.is_full = True
-        settle = gate.make_room(lambda: None)
+    def test_not_while_the_writer_is_full(self, valve, qos):
+        valve.is_full = True
+        settle = valve.make_room(lambda: None)
         assert qos.value == 8
         settle()
         assert qos.value == 8
 
-    def test_a_limit_of_celerys_own_holds(self, gate, qos):
+    def test_a_limit_of_celerys_own_holds(self, valve, qos):
         if "max_prefetch" not in signature(QoS.__init__).parameters:
             pytest.skip("Celery 5.5 has no worker_eta_task_limit")
         qos.max_prefetch = 8
-        settle = gate.make_room(lambda: None)
+        settle = valve.make_room(lambda: None)
         assert qos.value == 8
         settle()
         assert qos.value == 8
 
-    def test_after_a_lost_connection_the_new_limit_stays(self, gate, qos):
-        settle = gate.make_room(lambda: None)
-        gate._consumer.qos = QoS(lambda **_: None, 8)
+    def test_after_a_lost_connection_the_new_limit_stays(self, valve, qos):
+        settle = valve.make_room(lambda: None)
+        valve._consumer.qos = QoS(lambda **_: None, 8)
         settle()
-        assert (gate._consumer.qos.value, qos.value) == (8, 8)
+        assert (valve._consumer.qos.value, qos.value) == (8, 8)

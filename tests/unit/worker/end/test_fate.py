@@ -9,8 +9,8 @@ from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.model.states import Reason
-from celery_dlq.worker.request import fate
-from celery_dlq.worker.request.fate import Fate, fate_of, is_bystander, is_of_run
+from celery_dlq.worker.end import fate
+from celery_dlq.worker.end.fate import Fate, fate_of, is_bystander, is_of_run
 
 LATE = {"acks_late": True, "reject_on_worker_lost": True}
 LOST, SLOW = WorkerLostError("signal 9"), TimeLimitExceeded(5)

@@ -42,7 +42,9 @@ def malformation(message: Any) -> str | None:
         return _fields_malformation(payload)
     why = _fields_malformation(headers)
     if why is None and not (isinstance(payload, Mapping) and "args" in payload):
-        why = _body_malformation(payload)
+        if not isinstance(payload, _LISTS) or len(payload) != 3:
+            return f"the body is not (args, kwargs, embed) but {_kind(payload)}"
+        why = _contents_malformation(*payload)
     return why
 
 
@@ -56,15 +58,9 @@ def _fields_malformation(fields: Any) -> str | None:
     return _options_malformation(fields)
 
 
-def _body_malformation(payload: Any) -> str | None:
-    if not isinstance(payload, (list, tuple)) or len(payload) != 3:
-        return f"the body is not (args, kwargs, embed) but {_kind(payload)}"
-    return _contents_malformation(*payload)
-
-
 def _contents_malformation(args: object, kwargs: object, embed: object) -> str | None:
     """Why a task cannot be called with the contents of its body."""
-    if not isinstance(args, (list, tuple)):
+    if not isinstance(args, _LISTS):
         return f"args are not a list but {_kind(args)}"
     if not isinstance(kwargs, Mapping):
         return f"kwargs are not a table but {_kind(kwargs)}"
@@ -166,7 +162,11 @@ def check_request(request: Any) -> None:
     """
     why = _contents_malformation(*request._payload) or _options_malformation(request.request_dict)
     if why is None and request.eta is not None and request.utc:
-        why = _date_malformation(request.eta)
+        try:
+            # As Celery's strategy does, which rejects the message without an error.
+            celery_time.to_system(request.eta)
+        except (OverflowError, ValueError) as error:
+            why = f"the eta {request.eta} is out of range: {error}"
     if why is not None:
         raise InvalidTaskError(why)
 
@@ -186,15 +186,6 @@ def is_plain(request: Any) -> bool:
         and fields.get("timelimit") in _NO_LIMITS
         and request._eta is None
     )
-
-
-def _date_malformation(eta: Any) -> str | None:
-    try:
-        # As Celery's strategy does, which rejects the message without an error.
-        celery_time.to_system(eta)
-    except (OverflowError, ValueError) as error:
-        return f"the eta {eta} is out of range: {error}"
-    return None
 
 
 def _kind(value: object) -> str:

@@ -16,9 +16,9 @@ from celery_dlq.model.states import State
 from celery_dlq.settings import Settings
 from celery_dlq.worker.body.ending import UNREPORTED, RunEnd
 from celery_dlq.worker.body.report import report
-from celery_dlq.worker.request import letters
-from celery_dlq.worker.request.closing import report_to_breaker
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end import letters
+from celery_dlq.worker.end.closing import report_to_valve
+from celery_dlq.worker.end.request import DLQRequest
 
 DEAD = ("task-dead-lettered", {"name": "shop.charge", "state": "DEAD-LETTERED"})
 
@@ -196,6 +196,6 @@ def test_a_breaker_that_fails_keeps_no_end_from_being_recorded(caplog):
         task=SimpleNamespace(_makes_letters=True),
     )  # fmt: skip
 
-    report_to_breaker(request, UNREPORTED, ValueError("no currency"))
+    report_to_valve(request, UNREPORTED, ValueError("no currency"))
 
-    assert "the end of shop.charge[0d3f] was not reported to the breaker" in caplog.text
+    assert "the end of shop.charge[0d3f] was not reported to the valve" in caplog.text

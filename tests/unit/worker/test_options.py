@@ -9,7 +9,12 @@ from celery import Celery
 from celery_dlq import DLQTask
 from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
-from celery_dlq.worker.admission.circuit_options import KEY_LIMIT, key_of
+from celery_dlq.worker.options import KEY_LIMIT, circuit_of
+
+
+def key_of(task, args, kwargs):
+    name = circuit_of(task, args, kwargs)
+    return name and name[1]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.factories import letter
 from support.workers.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import RELEASE_HEADER
-from celery_dlq.worker import capture as capture_module
+from celery_dlq.worker import consumer as capture_module
 
 COPY = {RELEASE_HEADER: "here.4711/1"}
 
@@ -75,7 +75,7 @@ def arrive(app, consumer):
 
 def fail(capture):
     for _ in range(2):
-        capture.gate.note(letter(task="shop.charge"))
+        capture.valve.note(letter(task="shop.charge"))
 
 
 class Suspect:
@@ -105,8 +105,8 @@ def test_the_store_is_not_asked_about_a_copy_whose_task_only_fails(arrive, captu
 def test_a_held_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, desk):
     fail(capture)
     request = arrive(**COPY)
-    capture.gate.circuits.succeeded("shop.charge")
-    capture.gate.tick()
+    capture.valve.own.succeeded("shop.charge")
+    capture.valve.look()
     assert (consumer.ran, len(desk.waiting)) == ([], 1)
     desk.release()
     assert consumer.ran == [request]

@@ -23,9 +23,9 @@ from celery_dlq import Reason
 from celery_dlq.errors import PoolFailed
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.request import handover
-from celery_dlq.worker.request.closing import Probe
-from celery_dlq.worker.request.handover import HandOver
+from celery_dlq.worker.end import handover
+from celery_dlq.worker.end.closing import Probe
+from celery_dlq.worker.end.handover import HandOver
 
 
 class Prefork:
@@ -196,9 +196,10 @@ def test_one_that_came_back_and_is_written_down_is_not_counted_after_its_letter(
 
 def test_a_probe_of_a_circuit_is_given_back(app, make, desk, worker):
     ended = []
-    app.dead_letter_queue.capture.__dict__["breaker"] = SimpleNamespace(
-        ended=lambda request, verdict: ended.append((request.dlq_probe, verdict))
-    )
+    app.dead_letter_queue.capture.__dict__["valve"] = SimpleNamespace(
+        note=lambda _: None, make_room=lambda then: then,
+        ended=lambda request, verdict: ended.append((request.dlq_probe, verdict)),
+    )  # fmt: skip
     request = make(pool=worker.pool, payload=([deep()], {}, {}))
     request.dlq_probe = Probe(("shop.charge", ""), "token")
     worker.receive(request)

@@ -6,69 +6,62 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVar
 
 from billiard.exceptions import WorkerLostError
-from celery.exceptions import InvalidTaskError, Reject, TimeLimitExceeded
+from celery.exceptions import Reject, TimeLimitExceeded
 from celery.utils.log import get_logger
 
 from celery_dlq.base.process import pid_of, pid_of_run
 from celery_dlq.base.redact import safe_message, safe_text
 from celery_dlq.classify import Decision, is_a, subject
-from celery_dlq.errors import CircuitOpen, TaskCancelled
+from celery_dlq.errors import CircuitOpen
 from celery_dlq.model.fingerprint import Grounds
-from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, attempt_number, redrive_of
+from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure, Parking
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import Circuit, Delivery
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.parking import new_parking
+from celery_dlq.worker.end.fate import Fate, is_internal
+from celery_dlq.worker.end.handover import RULE
 from celery_dlq.worker.failure import (
     bounded_traceback,
     failure_after,
+    new_attempt,
     read_attempts,
     traceback_text,
     type_name,
 )
 from celery_dlq.worker.grouping import grounds_of
 from celery_dlq.worker.message import Contents, envelope, letter_id, name_of, sendable_envelope
-from celery_dlq.worker.request.fate import Fate, is_internal
-from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.wiring import Wiring
 
 logger: logging.Logger = get_logger(__name__)
 
-P = ParamSpec("P")
-#: Makes the letter of a request (a worker's Request); None if the message has none.
-_Make = Callable[Concatenate[Any, P], DeadLetter | None]
+T = TypeVar("T")
 
-_CANCELLED = Decision(
+#: The verdict on a run that a shutdown cut off, and on a message that the pool did not take.
+CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
 )
-_NOT_TAKEN = Decision(Verdict.TERMINAL, rule=RULE, evidence="the task did not run")
+NOT_TAKEN = Decision(Verdict.TERMINAL, rule=RULE, evidence="the task did not run")
 
 
-def _guarded(make: _Make[P]) -> _Make[P]:
-    """``make``, which returns None if it fails, and writes the message to the log."""
-
-    @wraps(make)
-    def made(request: Any, /, *args: P.args, **kwargs: P.kwargs) -> DeadLetter | None:
-        try:
-            return make(request, *args, **kwargs)
-        except Exception:
-            # An exception from here would keep Celery from storing the result and acknowledging.
-            logger.critical(
-                "celery_dlq could not make a dead letter of %s[%s]; its message: body=%r headers=%r",
-                request.name, request.id, request.message.body, request.message.headers, exc_info=True,
-            )  # fmt: skip
-            return None
-
-    return made
+def safely(message: Any, make: Callable[[], T | None]) -> T | None:
+    """What ``make`` returns; None if it fails. Then ``message`` is in the log."""
+    try:
+        return make()
+    except Exception:
+        # An exception from here would keep Celery from storing the result and acknowledging.
+        logger.critical(
+            "celery_dlq could not make a dead letter; its message: body=%r headers=%r",
+            getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
+        )  # fmt: skip
+        return None
 
 
-@_guarded
 def letter_of_run(
     request: Any, exc: BaseException, fate: Reason | Fate, traceback: str, end: RunEnd
 ) -> DeadLetter | None:
@@ -85,19 +78,17 @@ def letter_of_run(
     return snapshot(request, failure, request.dlq.app)
 
 
-@_guarded
-def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | None:
-    """The letter of a run whose process was lost, and whose retry could not be sent."""
-    return _letter_of_cut_off(request, exc, Reason.POISON)
+def letter_of_end(
+    request: Any, exc: Exception, reason: Reason, decision: Decision | None = None
+) -> DeadLetter | None:
+    """The letter of a message that ``exc`` ended outside a run, or in one that reported nothing; None if its
+    task is one of Celery's own, unless the pool did not take it."""
+    if is_internal(request) and reason is not Reason.MALFORMED:
+        return None
+    text = traceback_text(exc) if reason is Reason.MALFORMED else ""
+    return snapshot(request, failure_of(request, exc, text, reason, decision), request.dlq.app)
 
 
-@_guarded
-def letter_of_cancelled(request: Any) -> DeadLetter | None:
-    """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
-    return _letter_of_cut_off(request, TaskCancelled(), Reason.CANCELLED, _CANCELLED)
-
-
-@_guarded
 def letter_of_poison(
     request: Any, exc: BaseException, known: Sequence[Delivery],
     *, seen: bool, reported: Failure | None = None,
@@ -112,23 +103,6 @@ def letter_of_poison(
     reason = Reason.REJECTED if is_a(exc, Reject) else reason
     failure = reported or failure_of(request, exc, "", reason)
     return snapshot(request, poisoned(failure, known, seen=seen), request.dlq.app)
-
-
-@_guarded
-def letter_of_refused(request: Any, error: InvalidTaskError) -> DeadLetter:
-    """The letter of a message that the pool cannot take."""
-    text = traceback_text(error)
-    failure = failure_of(request, error, text, Reason.MALFORMED, _NOT_TAKEN)
-    return snapshot(request, failure, request.dlq.app)
-
-
-def _letter_of_cut_off(
-    request: Any, exc: BaseException, reason: Reason, decision: Decision | None = None
-) -> DeadLetter | None:
-    if is_internal(request):
-        return None
-    failure = failure_of(request, exc, "", reason, decision)
-    return snapshot(request, failure, request.dlq.app)
 
 
 def parked_letter(request: Any, parking: Parking, wiring: Wiring) -> DeadLetter:
@@ -151,22 +125,8 @@ def letter_of_open_circuit(
     """
     retries = request.request_dict.get("retries")
     free = {FREE_HEADER: retries} if type(retries) is int and retries > 0 else {}
-    parking = Parking(
-        id=new_parking(wiring.hold.place, name_of(request).text),
-        failure=_open_circuit(request, circuit),
-        envelope=sendable_envelope(
-            request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}
-        ),
-        due_at=due_at,
-    )
-    # There may be no attempt that says it.
-    redrive = redrive_of(request.message.headers)
-    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
-
-
-def _open_circuit(request: Any, circuit: Circuit) -> Failure:
     why = f"the circuit of {circuit.name} is open"
-    return Failure(
+    failure = Failure(
         reason=Reason.PARKED,
         explanation=Explanation(verdict=Verdict.TRANSIENT, rule="breaker.open", evidence=why),
         exception_type=type_name(CircuitOpen),
@@ -177,6 +137,17 @@ def _open_circuit(request: Any, circuit: Circuit) -> Failure:
         attempts=read_attempts(request.request_dict),
         pid=None,
     )
+    parking = Parking(
+        id=new_parking(wiring.hold.place, name_of(request)[0]),
+        failure=failure,
+        envelope=sendable_envelope(
+            request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}
+        ),
+        due_at=due_at,
+    )
+    # There may be no attempt that says it.
+    redrive = redrive_of(request.message.headers)
+    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
 
 
 def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
@@ -258,28 +229,16 @@ def failure_of(
     if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
         # It is too late for a retry, so a transient failure counts as exhausted.
         reason = Reason.EXHAUSTED
-    last = _last_attempt(request, subject(exc), decision.explanation())
+    last = new_attempt(
+        request.request_dict, request.message.headers, _raised_type(subject(exc)),
+        safe_message(subject(exc)), decision.explanation(),
+        worker=request.hostname or "", pid=pid_of_run(request.worker_pid),
+    )  # fmt: skip
     return failure_after(
         (*read_attempts(request.request_dict), last),
         reason,
         traceback=bounded_traceback(traceback),
         grounds=grounds_of(exc, decision),
-    )
-
-
-def _last_attempt(request: Any, exc: BaseException, explanation: Explanation) -> Attempt:
-    return Attempt(
-        number=attempt_number(request.request_dict),
-        redrive=redrive_of(request.message.headers),
-        failed_at=datetime.now(timezone.utc),
-        exception_type=_raised_type(exc),
-        message=safe_message(exc),
-        verdict=explanation.verdict,
-        rule=explanation.rule,
-        evidence=explanation.evidence,
-        path=explanation.path,
-        worker=request.hostname or "",
-        pid=pid_of_run(request.worker_pid),
     )
 
 

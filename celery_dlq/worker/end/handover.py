@@ -1,5 +1,5 @@
 """The last step before the pool. A request that the pool cannot take becomes a letter, however it came here:
-from the broker, from the timer of an ETA, from a rate limit, or from a gate of this package.
+from the broker, from the timer of an ETA, from a rate limit, or from a guard of this package.
 
 Prefork pickles a request on its way to a child, which fails if the message nests too deeply. In Celery that
 error ends the worker, and then the next one that gets the message. The other pools run a request in this
@@ -20,10 +20,8 @@ from celery.worker.request import Request
 
 from celery_dlq.base.redact import safe_message
 from celery_dlq.errors import PoolFailed
-from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.body.report import einfo_of, failed_outside
 from celery_dlq.worker.celery_quirks.pools import forget_job, free_slots_in_turn
-from celery_dlq.worker.request.fate import is_internal
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -37,7 +35,7 @@ Refuse = Callable[[Any, InvalidTaskError], object]
 class HandOver:
     """Stands between a worker and its pool.
 
-    :param refuse_other: ends requests that are not on :class:`~celery_dlq.worker.request.request.DLQRequest`.
+    :param refuse_other: ends requests that are not on :class:`~celery_dlq.worker.end.request.DLQRequest`.
     """
 
     def __init__(self, consumer: Any, refuse_other: Refuse) -> None:
@@ -111,13 +109,20 @@ class HandOver:
                 refused.append(_error_of(exc))
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return None if refused else _run(target, *args, **kwargs)
+            try:
+                return None if refused else target(*args, **kwargs)
+            except Exception as exc:  # noqa: BLE001 - reported to the request
+                return failed_outside(exc)
 
         def call_back(result: Any) -> None:
             if refused:
                 self._refuse(owner, refused[0])
             elif isinstance(result, ExceptionInfo):  # also if Celery reports a SystemExit
-                _guarded(error_callback, result)
+                try:
+                    error_callback(result)
+                except Exception:
+                    # As in prefork, where billiard logs it. From here, it would end a solo worker.
+                    logger.exception("Celery failed to end a task that failed outside its body")
             else:
                 callback(result)
 
@@ -131,7 +136,11 @@ def refusal(request: Any, pool: Any, exc: Exception) -> InvalidTaskError | None:
     """
     if isinstance(exc, (TaskRevokedError, PoolFailed)) or request.time_start is not None:
         return None
-    if _has_failed(pool, exc):
+    # It comes from the pool if that shuts down, or cannot start a thread.
+    is_of_an_executor = isinstance(exc, RuntimeError) and not isinstance(exc, RecursionError)
+    if not getattr(pool, "active", True) or (
+        is_of_an_executor and not getattr(pool, "uses_semaphore", False)
+    ):
         raise PoolFailed(
             f"The pool takes no tasks: {safe_message(exc)}; restart the worker."
         ) from exc
@@ -159,74 +168,3 @@ def _error_of(exc: Exception) -> InvalidTaskError:
     error = InvalidTaskError(f"the pool cannot take it: {type(exc).__name__}: {safe_message(exc)}")
     error.__cause__ = exc
     return error
-
-
-def _has_failed(pool: Any, exc: Exception) -> bool:
-    """Whether ``exc`` comes from the pool: it shuts down, or cannot start a thread."""
-    is_of_an_executor = isinstance(exc, RuntimeError) and not isinstance(exc, RecursionError)
-    return not getattr(pool, "active", True) or (
-        is_of_an_executor and not getattr(pool, "uses_semaphore", False)
-    )
-
-
-def _guarded(error_callback: Callable[[ExceptionInfo], object], result: ExceptionInfo) -> None:
-    try:
-        error_callback(result)
-    except Exception:
-        # As in prefork, where billiard logs it. Raised from here, it would end a worker on the solo pool.
-        logger.exception("Celery failed to end a task that had failed outside its body")
-
-
-def _run(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of ``target``, or an ``ExceptionInfo`` of its exception."""
-    try:
-        return target(*args, **kwargs)
-    except Exception as exc:  # noqa: BLE001 - reported to the request
-        return failed_outside(exc)
-
-
-class DeliveryCount:
-    """Asks :class:`~celery_dlq.worker.admission.deliveries.Deliveries` before its request runs."""
-
-    def __init__(self, request: Any) -> None:
-        self._request = request
-        #: The earlier deliveries that did not end, and this one last; empty until the store has answered.
-        self.known: tuple[Delivery, ...] = ()
-        self._pool: Any = None
-        #: Whether the pool has the request, or the request will not run.
-        self._is_decided = False
-        if not is_internal(request):
-            # Celery overrides the method in a subclass for each task, but not on the instance.
-            request.__dict__["execute_using_pool"] = self._execute
-
-    def end(self) -> None:
-        """Note that the request must not run from now on."""
-        self._is_decided = True
-
-    def run(self, known: tuple[Delivery, ...]) -> None:
-        """Run the request in the slot that it has, unless the pool has it already."""
-        if self._is_decided:
-            return
-        self._is_decided, self.known = True, known
-        request, deliveries = self._request, self._request.dlq.deliveries
-        try:
-            type(request).execute_using_pool(request, self._pool)
-        except TaskRevokedError:
-            # Revoked while it waited; only the worker's own call would have freed the slot.
-            deliveries.give_slot_back()
-            deliveries.forget(known[-1:], lambda: None)
-        except Exception as exc:
-            error = refusal(request, self._pool, exc)
-            if error is None:
-                raise
-            deliveries.give_slot_back()
-            request.refuse(error)
-
-    def _execute(self, pool: Any, **_: Any) -> None:
-        """Called by the worker once there is a slot for the request in ``pool``."""
-        request = self._request
-        if request.revoked():
-            # As Celery's own method does: the worker frees the slot.
-            raise TaskRevokedError(request.id)
-        self._pool = pool
-        request.dlq.deliveries.admit(request)

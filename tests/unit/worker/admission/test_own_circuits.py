@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.clock import Clock
 
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import MAX_RECOVERY_FACTOR, SLICES
-from celery_dlq.worker.admission.gate import OwnCircuits
+from celery_dlq.worker.admission.circuits import OwnCircuits
 
 LIMITS = BreakerLimits(failures=3, window_s=10, recovery_s=5)
 
@@ -28,6 +29,10 @@ def circuits(clock):
     return own_circuits(clock)
 
 
+def is_open(circuits, task):
+    return circuits.state_of(task) is not CircuitState.CLOSED
+
+
 def fail(circuits, times, task="charge"):
     for _ in range(times):
         circuits.failed(task)
@@ -35,9 +40,9 @@ def fail(circuits, times, task="charge"):
 
 def test_one_opens_at_the_limit_and_says_so_once(circuits, caplog):
     fail(circuits, 2)
-    assert not circuits.is_open("charge")
+    assert not is_open(circuits, "charge")
     fail(circuits, 5)
-    assert circuits.is_open("charge")
+    assert is_open(circuits, "charge")
     assert caplog.messages == [
         "circuit of charge open in this worker: 3 failed runs and no success; its messages are held, and "
         "one is tried in 5 s"
@@ -48,28 +53,28 @@ def test_one_success_among_the_failures_keeps_it_closed(circuits):
     fail(circuits, 2)
     circuits.succeeded("charge")
     fail(circuits, 2)
-    assert not circuits.is_open("charge")
+    assert not is_open(circuits, "charge")
 
 
 def test_failures_far_apart_do_not_count(circuits, clock):
     for _ in range(20):
         circuits.failed("charge")
         clock.now += 5.1
-    assert not circuits.is_open("charge")
+    assert not is_open(circuits, "charge")
 
 
 def test_a_task_has_a_circuit_of_its_own(circuits):
     fail(circuits, 3)
     circuits.succeeded("mail")
     fail(circuits, 2, "mail")
-    assert circuits.is_open("charge")
-    assert not circuits.is_open("mail")
+    assert is_open(circuits, "charge")
+    assert not is_open(circuits, "mail")
 
 
 def test_a_task_without_a_limit_has_none(circuits):
     fail(circuits, 100, "plain")
     circuits.succeeded("plain")
-    assert not circuits.is_open("plain")
+    assert not is_open(circuits, "plain")
 
 
 def test_one_message_is_tried_after_the_recovery_time(circuits, clock):
@@ -89,10 +94,10 @@ def test_a_probe_that_succeeds_closes_it(circuits, clock, caplog):
     clock.now += 5
     assert circuits.take_probe("charge", "a")
     circuits.succeeded("charge")
-    assert not circuits.is_open("charge")
+    assert not is_open(circuits, "charge")
     assert caplog.messages[-1] == "circuit of charge closed in this worker: its messages run again"
     fail(circuits, 2)
-    assert not circuits.is_open("charge"), "it counts from the beginning"
+    assert not is_open(circuits, "charge"), "it counts from the beginning"
 
 
 def test_the_time_doubles_with_each_probe_that_fails_up_to_the_maximum(circuits, clock, caplog):
@@ -136,17 +141,18 @@ def test_runs_that_began_before_it_opened_do_not_lengthen_the_time(circuits, clo
 def test_a_late_success_of_a_run_that_began_before_closes_it_too(circuits):
     fail(circuits, 3)
     circuits.succeeded("charge")
-    assert not circuits.is_open("charge")
+    assert not is_open(circuits, "charge")
 
 
-def test_the_status_shows_the_circuits_that_are_not_closed(circuits, clock):
+def test_the_state_of_a_circuit_is_known(circuits, clock):
     fail(circuits, 4)
     fail(circuits, 1, "mail")
-    shown = {"failures": 3, "probes": 0, "messages": "held"}
-    assert circuits.status() == {"charge": {"state": "open", **shown}}
+    assert circuits.state_of("charge") is CircuitState.OPEN
+    assert circuits.known["charge"].failures == 3
+    assert circuits.state_of("mail") is CircuitState.CLOSED
     clock.now += 5
     circuits.take_probe("charge", "a")
-    assert circuits.status() == {"charge": {"state": "half_open", **shown}}
+    assert circuits.state_of("charge") is CircuitState.HALF_OPEN
 
 
 STEPS = st.lists(
@@ -165,24 +171,24 @@ def test_whatever_happens_the_rules_hold(steps):
     circuits = own_circuits(clock)
     waits_since, probing = None, False
     for step in steps:
-        was_open = circuits.is_open("charge")
+        was_open = is_open(circuits, "charge")
         if isinstance(step, float):
             clock.now += step
         elif step == "failed":
             circuits.failed("charge")
             history.append(clock.now)
-            is_open = circuits.is_open("charge")
-            assert is_open or not was_open
+            opened = is_open(circuits, "charge")
+            assert opened or not was_open
             if not was_open:
                 # Failures are counted in slices of the window.
                 surely = passed(history, LIMITS.window_s * (1 - 1 / SLICES) - 0.01)
-                assert surely <= is_open <= passed(history, LIMITS.window_s)
+                assert surely <= opened <= passed(history, LIMITS.window_s)
             if probing or not was_open:
                 waits_since, probing = clock.now, False
         elif step == "succeeded":
             circuits.succeeded("charge")
             history, probing = [], False
-            assert not circuits.is_open("charge")
+            assert not is_open(circuits, "charge")
         elif step == "probe":
             taken = circuits.take_probe("charge", "a")
             assert not (taken and (probing or not was_open))
@@ -196,7 +202,7 @@ def test_whatever_happens_the_rules_hold(steps):
             circuits.probe_ended("charge", "a")
             if probing:
                 waits_since, probing = clock.now, False
-            assert circuits.is_open("charge") == was_open
+            assert is_open(circuits, "charge") == was_open
 
 
 def passed(history, window_s):

@@ -16,14 +16,14 @@ from celery.utils.collections import LimitedSet
 from celery.worker.request import Request
 from support.workers.parent_requests import Message, einfo
 
-import celery_dlq.worker.request.request
+import celery_dlq.worker.end.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome, digest_of
 from celery_dlq.worker.body.ending import Replaced, RunEnd, died
 from celery_dlq.worker.body.report import report
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.message import envelope
-from celery_dlq.worker.request.request import DLQRequest
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ def test_what_celery_can_run_is_taken(make, headers):
 
 
 def test_a_message_that_is_as_nearly_all_is_not_looked_at_twice(make, monkeypatch):
-    monkeypatch.setattr(celery_dlq.worker.request.request, "check_request", None)
+    monkeypatch.setattr(celery_dlq.worker.end.request, "check_request", None)
     assert "_payload" not in vars(make()), "Celery keeps what is read by that name"
 
 
 def noted(exc, rule, reason):
     """What the process that ran the task knows of its end."""
     context = Context(id="4711", retries=0, hostname="child@host")
-    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason).end
+    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason)
 
 
 def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, desk, late):
@@ -344,7 +344,7 @@ class TestShutdown:
         request.acknowledge()
         request.worker_pid = 7
         monkeypatch.setattr(
-            celery_dlq.worker.request.request, "has_returned", lambda *asked: asked == (7, "4711")
+            celery_dlq.worker.end.request, "has_returned", lambda *asked: asked == (7, "4711")
         )
         request._announce_cancelled()
         assert [record.redrive for record in desk.records] == [redrive] * outcomes
@@ -357,7 +357,7 @@ class TestShutdown:
         request = make()
         request.worker_pid = 7
         monkeypatch.setattr(
-            celery_dlq.worker.request.request, "has_returned", lambda *asked: asked == (7, "4711")
+            celery_dlq.worker.end.request, "has_returned", lambda *asked: asked == (7, "4711")
         )
         request._announce_cancelled()
         request.on_failure(einfo(exc))
@@ -390,7 +390,7 @@ class TestShutdown:
     def test_one_that_was_meant_is_revoked(self, make, desk, late, how, monkeypatch):
         request = make()
         if how == "by name":
-            monkeypatch.setattr("celery_dlq.worker.request.fate.revoked_tasks", {"4711"})
+            monkeypatch.setattr("celery_dlq.worker.end.fate.revoked_tasks", {"4711"})
         else:
             request.terminate(None, "KILL")
         request.on_failure(einfo(Terminated(15)))

@@ -9,7 +9,7 @@ from support.workers.with_breaker import FAILURES, RECOVERY_S, Worker, World
 
 from celery_dlq.model.worker import CircuitState
 from celery_dlq.retry import BreakerLimits
-from celery_dlq.worker.admission.circuits import ROOM, WAITING, CircuitBoard, SharedNames
+from celery_dlq.worker.admission.circuits import ROOM, WAITING, SharedCircuits, SharedNames
 
 LIMITS = BreakerLimits(FAILURES, 60, RECOVERY_S)
 
@@ -54,7 +54,7 @@ class TestOpening:
         fail(worker, FAILURES - 1)
         fail(other, 1)
         asked = world.asked
-        worker.breaker._tell(), other.breaker._tell(), worker.breaker._tell()
+        worker.valve.shared.tell(), other.valve.shared.tell(), worker.valve.shared.tell()
         assert world.asked == asked + 2, "the last one had nothing to tell"
         assert len(world.open_circuits().circuits) == 1
 
@@ -62,8 +62,8 @@ class TestOpening:
         """It was away while the first ones were told."""
         fail(worker, FAILURES - 1)
         world.circuits.clear()
-        board = worker.breaker._board
-        board._failures.clear()
+        for seen in worker.valve.shared._seen.values():
+            seen.untold = 0
         fail(worker, 1)
         [circuit] = world.open_circuits().circuits
         assert circuit.failures == FAILURES
@@ -109,13 +109,13 @@ class TestOpening:
         assert worker.ran[-1] == "m9"
 
     def test_very_many_keys_are_not_all_remembered(self, world):
-        board = CircuitBoard(world, world)
+        board = SharedCircuits(world, world)
         for number in range(WAITING + 5):
             board.failed(("keyed", str(number)), LIMITS)
         assert len(board._seen) == WAITING
 
     def test_one_that_is_not_remembered_to_be_told_opens_all_the_same(self, world):
-        board = CircuitBoard(world, world)
+        board = SharedCircuits(world, world)
         for number in range(WAITING):
             board.failed(("keyed", str(number)), LIMITS)
         for _ in range(FAILURES):
@@ -180,7 +180,7 @@ class TestPool:
     """What a process of the pool is told about the failure that it has before it."""
 
     def opens(self, app, worker, task="charge", order=17):
-        return worker.breaker.opens_with(app.tasks[task], [order], {})
+        return worker.valve.opens_with(app.tasks[task], [order], {})
 
     def test_the_failure_that_opens_it_is_known_beforehand(self, app, worker):
         answers = [self.opens(app, worker)]
@@ -210,9 +210,9 @@ class TestPool:
         app.tasks["keyed"].dlq_breaker_key = lambda *_: 1 / 0
         fail(worker, FAILURES)
         assert not self.opens(app, worker, "keyed")
-        worker.breaker._board = None
+        worker.valve.shared = None
         assert not self.opens(app, worker)
-        assert "breaker failed" in caplog.text
+        assert "could not look at the circuit of" in caplog.text
 
     def test_it_is_not_while_the_store_is_away_nor_when_the_failures_are_old(
         self, app, worker, world

@@ -15,9 +15,21 @@ from kombu.utils.imports import symbol_by_name
 from celery_dlq.base.process import pid_of_run
 from celery_dlq.recorder.flight import FlightRecorder
 from celery_dlq.recorder.segment import Entry
-from celery_dlq.worker.request.closing import Closing
-from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.end.closing import Closing
+from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.wiring import Captures
+
+
+def _with_end_of_record(name: str) -> Callable[..., Any]:
+    """The method ``name`` of Celery's request, after which the record ends, whatever the method raises."""
+
+    def method(request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return getattr(super(RecordedRequest, request), name)(*args, **kwargs)
+        finally:
+            request.end_record()
+
+    return method
 
 
 class RecordedRequest(Request):  # type: ignore[misc]
@@ -25,11 +37,11 @@ class RecordedRequest(Request):  # type: ignore[misc]
     their messages earlier. It keeps a message in the flight recorder from before its acknowledgement until
     its run has ended.
 
-    It comes after :class:`~celery_dlq.worker.request.request.DLQRequest` in the order of methods: whatever
+    It comes after :class:`~celery_dlq.worker.end.request.DLQRequest` in the order of methods: whatever
     that class calls last, when the letter is safe, ends here.
     """
 
-    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.end.classes`.
     _dlq_recorder: ClassVar[FlightRecorder]
     #: The message in the recorder, while it runs.
     _dlq_entry: Entry | None = None
@@ -74,13 +86,6 @@ class RecordedRequest(Request):  # type: ignore[misc]
         if not failed__retval__runtime[0]:
             self.end_record()
 
-    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
-        """Called when the letter of a run that failed is safe, or when the run has no letter."""
-        try:
-            return super().on_failure(*args, **kwargs)
-        finally:
-            self.end_record()
-
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called when a time limit is over; for a hard one, when the letter is safe."""
         try:
@@ -89,17 +94,10 @@ class RecordedRequest(Request):  # type: ignore[misc]
             if not soft:
                 self.end_record()
 
-    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            super()._announce_cancelled(*args, **kwargs)
-        finally:
-            self.end_record()
-
-    def _announce_revoked(self, *args: Any) -> None:
-        try:
-            super()._announce_revoked(*args)
-        finally:
-            self.end_record()
+    #: Called when the letter of a run that failed is safe, or when the run has no letter.
+    on_failure = _with_end_of_record("on_failure")
+    _announce_cancelled = _with_end_of_record("_announce_cancelled")
+    _announce_revoked = _with_end_of_record("_announce_revoked")
 
 
 def _ending(succeed: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,8 +20,8 @@ from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.worker.admission.deliveries import GIVEN_BACK
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.report import report
+from celery_dlq.worker.end import fate
 from celery_dlq.worker.failure import failure_after
-from celery_dlq.worker.request import fate
 
 AN_HOUR_AGO = datetime.now(timezone.utc) - timedelta(hours=1)
 

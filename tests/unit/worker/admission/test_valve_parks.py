@@ -20,17 +20,16 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
-from celery_dlq.worker.admission.breaker import IDLE_TICKS, QUIET_TICKS
-from celery_dlq.worker.admission.circuits import AT_ONCE, CircuitBoard
+from celery_dlq.worker.admission.circuits import AT_ONCE, SharedCircuits
+from celery_dlq.worker.admission.valve import IDLE_TICKS, QUIET_TICKS
 from celery_dlq.worker.body.ending import UNREPORTED
+from celery_dlq.worker.end.closing import report_to_valve
 from celery_dlq.worker.failure import write_attempts
-from celery_dlq.worker.request.closing import report_to_breaker
 
 
 def test_without_a_breaker_nothing_stands_before_the_pool(app, world):
     app.tasks["charge"].dlq_breaker_failures = app.tasks["keyed"].dlq_breaker_failures = 0
     worker = Worker(app, world)
-    assert worker.consumer.timer.running == []
     worker.deliver(1)
     worker.tick()
     assert (worker.ran, world.asked) == (["m1"], 0)
@@ -140,12 +139,12 @@ def test_only_transient_failures_count(worker, how, opens):
 
 
 def test_a_hard_time_limit_counts_once_by_its_rule(app, worker, world):
-    app.dead_letter_queue.capture.__dict__["breaker"] = worker.breaker
+    app.dead_letter_queue.capture.__dict__["valve"] = worker.valve
     verdict = app.dead_letter_queue.classifier.decide(TimeLimitExceeded(3)).verdict
     for number in range(FAILURES):
         request = worker.deliver(number)
-        report_to_breaker(request, UNREPORTED, TimeLimitExceeded(3))
-        report_to_breaker(request, UNREPORTED, TimeLimitExceeded(3))
+        report_to_valve(request, UNREPORTED, TimeLimitExceeded(3))
+        report_to_valve(request, UNREPORTED, TimeLimitExceeded(3))
     worker.tick()
     counted = sum(c for _, c in world.circuits.get(("charge", ""), Circuit(task="")).recent)
     is_open = bool(world.open_circuits().circuits)
@@ -325,7 +324,7 @@ def test_with_the_connection_lost_the_parked_copy_is_taken_back_and_nothing_ackn
 ):
     worker.open()
     request = worker.deliver(1)
-    worker.breaker.stop()
+    worker.valve.stop()
     world.accepted = []
     world.accept_releases = lambda copies: [world.accepted.extend(copies)]
     worker.desk.release()
@@ -339,7 +338,7 @@ def test_with_the_connection_lost_nothing_runs_that_waited_for_an_answer(worker,
     waiting = []
     worker.desk.ask = lambda question, then: waiting.append(lambda: then(question(world.store)))
     worker.deliver(1)
-    worker.breaker.stop()
+    worker.valve.stop()
     waiting.pop()()
     assert worker.ran == []
     [circuit] = world.open_circuits().circuits
@@ -370,14 +369,14 @@ def test_a_hook_or_store_that_breaks_the_breaker_does_not_keep_messages_from_run
 def test_what_is_open_is_seen_in_the_statistics_and_the_log(worker, caplog):
     caplog.set_level(logging.INFO)
     worker.open("keyed", order=7)
-    assert worker.breaker.status() == {
+    assert worker.valve.status()["circuits"] == {
         "keyed[7]": {"state": "open", "failures": 3, "probes": 0, "messages": "parked"}
     }
     assert "circuit of keyed[7] open: 3 transient failures" in caplog.text
 
 
 def test_failures_of_very_many_keys_are_told_bit_by_bit(world):
-    board = CircuitBoard(world, world)
+    board = SharedCircuits(world, world)
     for number in range(AT_ONCE + 5):
         board.failed(("keyed", str(number)), BreakerLimits(3, 60, 10))
     board.tick()

@@ -21,8 +21,8 @@ from celery_dlq.recorder.files import directories, locked_files, look
 from celery_dlq.recorder.flight import FlightRecorder
 from celery_dlq.recorder.segment import Mark, read
 from celery_dlq.worker.batches import _Batch
-from celery_dlq.worker.request import letters
-from celery_dlq.worker.request.classes import RecordedRequest, bound
+from celery_dlq.worker.end import letters
+from celery_dlq.worker.end.classes import RecordedRequest, bound
 
 SUCCESS = (False, None, 0.1)
 
