@@ -25,7 +25,7 @@ FINISH_S = 10.0
 class Hooks:
     """Passes each event to its hooks.
 
-    :param settings: the setting of each kind; read once, when it is first needed.
+    :param settings: the hooks in the settings by the kind of event; read once, when they are first needed.
     :param routes: the routes, each with its hooks; read at the same time.
     :param make_caller: makes the caller of a hook.
     """
@@ -88,7 +88,7 @@ class Hooks:
         :raises SettingsError: a hook cannot be imported or called.
         """
         wrong = [
-            f"dlq_{kind.setting}: {problem}"
+            f"dlq_hooks: {kind.value!r}: {problem}"
             for kind, hooks in self._settings().items()
             for problem in filter(None, map(problem_of, hooks))
         ]
@@ -141,7 +141,7 @@ class Hooks:
         for given in self._settings().get(kind, ()):
             problem = problem_of(given)
             if problem:
-                logger.error("dlq_%s: %s", kind.setting, problem)
+                logger.error("dlq_hooks: %r: %s", kind.value, problem)
             else:
                 yield find_hook(given)
         yield from (hook for wanted, hook in self._registered if wanted is kind)

@@ -94,9 +94,17 @@ EXCEPTIONS = Allowed(
     "a list of exception classes or their dotted names",
     lambda value: _is_list(value) and all(_names_exception(item) for item in value),
 )
+#: The kinds of events for which hooks are called.
+HOOK_KINDS = (
+    "dead_letter", "new_group", "regression", "operation_aborted", "auto_redrive_suspended",
+    "worker_stalled", "redriven", "resolved",
+)  # fmt: skip
 HOOKS = Allowed(
-    "a list of callables or their dotted names",
-    lambda value: _is_list(value) and all(map(_names_callable, value)),
+    f"a dict of lists of callables or their dotted names, by {', '.join(HOOK_KINDS[:-1])} or "
+    f"{HOOK_KINDS[-1]}; or None",
+    lambda value: (
+        value is None or (isinstance(value, Mapping) and all(map(_is_hooks, value.items())))
+    ),
 )
 MAYBE_CALLABLE = Allowed(
     "a callable or its dotted name, or None",
@@ -145,6 +153,11 @@ def _names_exception(item: object) -> bool:
     if isinstance(item, type):
         return issubclass(item, BaseException)
     return isinstance(item, str) and bool(item)
+
+
+def _is_hooks(item: tuple[object, Any]) -> bool:
+    kind, hooks = item
+    return kind in HOOK_KINDS and _is_list(hooks) and all(map(_names_callable, hooks))
 
 
 def _names_callable(item: object) -> bool:

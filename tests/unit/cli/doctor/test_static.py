@@ -46,7 +46,7 @@ def test_nothing_is_asked(checked):
     ("name", "value", "check", "said"),
     [
         ("dlq_max_attempts", "many", "settings", "dlq_max_attempts"),
-        ("dlq_on_dead_letter", ["shop.nowhere.tell"], "hooks", "shop.nowhere"),
+        ("dlq_hooks", {"dead_letter": ["shop.nowhere.tell"]}, "hooks", "shop.nowhere"),
         (
             "dlq_auto_redrive",
             [AutoRedrive("a", where=Filter(task="t"), require=Requirements(new_release=True))],
