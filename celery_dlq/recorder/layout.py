@@ -56,10 +56,6 @@ class Mark(IntFlag):
     SUCCEEDED = 2
 
 
-class NewerFile(ValueError):
-    """A newer release wrote the file."""
-
-
 @dataclass(frozen=True)
 class Found:
     """An entry that had not ended."""
@@ -134,15 +130,10 @@ def wipe_entry(file: mmap, start: int, following: int) -> None:
 
 
 def read(data: bytes) -> Contents:
-    """The entries of a file that had not ended. If the file is damaged, those that are whole.
-
-    :raises NewerFile: a newer release wrote it.
-    """
+    """The entries of a file that had not ended. If the file is damaged, those that are whole."""
     if not data.strip(b"\0"):  # its process was killed while it made the file
         return Contents((), is_damaged=False)
     version = _version(data)
-    if version is not None and version > FORMAT:
-        raise NewerFile(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
     found = list(_entries(data) if version == FORMAT else _whole_entries(data, FIRST))
     entries = tuple(item for item in found if item is not None)
     return Contents(entries, is_damaged=version != FORMAT or len(entries) < len(found))

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from celery_dlq.recorder import owner
-from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
+from celery_dlq.recorder.layout import EntryState, Found, read
 from celery_dlq.recorder.owner import Owner
 from celery_dlq.recorder.returned import remove_returned, returned_in
 from celery_dlq.recorder.segment import SUFFIX, Accepted, accepted_from
@@ -28,8 +28,6 @@ class LeftState(str, Enum):
     IN_USE = "in use"
     #: Its process is gone.
     GONE = "gone"
-    #: A newer release wrote in it, and only such a release can read it.
-    NEWER = "newer"
     #: Only damaged files are left in it.
     DAMAGED = "damaged"
     #: This user may not read it.
@@ -65,7 +63,7 @@ class Standing:
     forgotten: int
     #: When the oldest files with forgotten messages of killed workers were last changed; None without any.
     oldest_at: datetime | None
-    #: Directories whose messages cannot be counted: they cannot be read, or a newer release wrote them.
+    #: Directories whose messages cannot be counted, because they cannot be read.
     uncounted: int = 0
 
 
@@ -78,7 +76,7 @@ def standing(found: Iterable[Left]) -> Standing:
         unrecovered=sum(one.messages for one in gone),
         forgotten=sum(one.forgotten for one in gone),
         oldest_at=min((one.written_at for one in gone if one.forgotten), default=None),
-        uncounted=sum(one.state in (LeftState.NEWER, LeftState.UNREADABLE) for one in every),
+        uncounted=sum(one.state is LeftState.UNREADABLE for one in every),
     )
 
 
@@ -110,8 +108,6 @@ class Taken:
         self.ran_here: bool = owner_found is not None and owner_found.ran_on_this_boot
         #: The files that were read.
         self._files: list[_File] = []
-        #: The files that only a newer release can read, and why.
-        self.newer: dict[Path, NewerFile] = {}
 
     def has_returned(self, message: Accepted) -> bool:
         """Whether the body of a message returned in its process, and its result was on its way.
@@ -131,11 +127,7 @@ class Taken:
         :raises OSError: a file cannot be read.
         """
         for path in _files(self.directory):
-            try:
-                contents = read(path.read_bytes())
-            except NewerFile as error:
-                self.newer[path] = error
-                continue
+            contents = read(path.read_bytes())
             file = _File(path, {entry.start for entry in contents.entries}, contents.is_damaged)
             self._files.append(file)
             for entry in contents.entries:
@@ -199,28 +191,17 @@ def taken(directory: Path) -> Iterator[Taken | None]:
 
 def _look_at(directory: Path) -> Left:
     files = [*directory.iterdir()]
-    counts = [_count(path) for path in _files(directory)]
-    known = [count for count in counts if count is not None]
+    entries = [entry for path in _files(directory) for entry in read(path.read_bytes()).entries]
     statuses = [path.stat() for path in files] or [directory.stat()]
     return Left(
         path=directory,
-        state=LeftState.NEWER if None in counts else _state(directory),
+        state=_state(directory),
         owner=owner.owner_in(directory),
-        messages=sum(messages for messages, _ in known),
-        forgotten=sum(forgotten for _, forgotten in known),
+        messages=len(entries),
+        forgotten=sum(entry.is_acknowledged for entry in entries),
         size=sum(status.st_blocks * 512 for status in statuses),
         written_at=datetime.fromtimestamp(max(s.st_mtime for s in statuses), timezone.utc),
     )
-
-
-def _count(path: Path) -> tuple[int, int] | None:
-    """The number of messages in a file that have not ended, and of those that the broker has certainly
-    forgotten; None if a newer release wrote it."""
-    try:
-        entries = read(path.read_bytes()).entries
-    except NewerFile:
-        return None
-    return len(entries), sum(entry.is_acknowledged for entry in entries)
 
 
 def _state(directory: Path) -> LeftState:

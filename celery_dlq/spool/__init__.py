@@ -8,13 +8,12 @@ the store: it gets a function that saves.
 from celery_dlq.spool.directory import MAX_SIZE, Spool
 from celery_dlq.spool.drain import Drained, hand_over
 from celery_dlq.spool.look import FileState, SpoolFile, exposed_files, is_exposed, is_shared, look
-from celery_dlq.spool.segment import NewerRecord, Record, decode, encode, find_record, log_whole
+from celery_dlq.spool.segment import Record, decode, encode, find_record, log_whole
 
 __all__ = [
     "MAX_SIZE",
     "Drained",
     "FileState",
-    "NewerRecord",
     "Record",
     "Spool",
     "SpoolFile",

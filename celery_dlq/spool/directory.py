@@ -31,8 +31,6 @@ class Spool:
         self.directory: Path = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
-        # Files that a newer release wrote, with their size, so that they are not read again.
-        self._newer: dict[Path, int] = {}
 
     def append(self, records: Sequence[Record]) -> None:
         """Keep ``records``, all or none; they are on disk when this method returns.
@@ -107,14 +105,8 @@ class Spool:
                 segment.close()
 
     def _drain_one(self, path: Path, save: Save) -> Generator[Drained, None, None]:
-        if self._newer.get(path) == _size(path):
-            yield Drained(newer=(path.name,))
-            return
         try:
-            for step in drain_file(path, save):
-                if step.newer:
-                    self._newer[path] = _size(path)
-                yield step
+            yield from drain_file(path, save)
         except OSError as error:
             logger.error("spool file %s cannot be drained and stays: %s", path, error)  # noqa: TRY400 - the line says why
             yield Drained(failed=(path.name,))

@@ -68,7 +68,6 @@ _TRANSIENT = {
 }
 
 _LEFT_STEPS = {
-    LeftState.NEWER: "a newer release wrote it; run: pip install --upgrade celery-dlq",
     LeftState.DAMAGED: "something in it cannot be read; keep a copy elsewhere, and remove it",
 }
 

@@ -41,7 +41,6 @@ T = TypeVar("T")
 _SPOOL_STEPS = {
     FileState.WAITING: "a worker started here drains them once the store answers; to drain them now, run: "
     "celery -A <app> dlq recover",
-    FileState.NEWER: "a newer release wrote them; run: pip install --upgrade celery-dlq",
     FileState.TORN: "incomplete lines, set aside; read the files, keep a copy elsewhere, and remove them",
     FileState.REFUSED: "letters that the store refuses; fix the cause, run "
     "celery -A <app> dlq recover FILE, and remove the files",
