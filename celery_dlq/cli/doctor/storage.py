@@ -57,11 +57,8 @@ def check_store_url(session: Session) -> Findings:
     """Whether the URL names a store, and shows a password."""
     from celery_dlq.store.database.dialects import parse_url
 
-    yield ok(f"{session.queue.check_store_url()}, which was not asked")
-    yield from _password(parse_url(session.queue.settings.store_url))
-
-
-def _password(url: URL) -> Findings:
+    session.queue.check_store_url()
+    url = parse_url(session.queue.settings.store_url)
     if url.password and not os.environ.get(STORE_URL_VARIABLE):
         # Celery hides settings by words in their names, and the URLs of the broker and the result backend.
         yield warning(
@@ -75,7 +72,6 @@ def check_store(session: Session) -> Findings:
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
-    yield from _password(url)
     if why := _answer(session, url, lambda server, connection: server.why_too_old(connection)):
         yield failure(f"{session.queue.check_store_url()} {why}")
         return
