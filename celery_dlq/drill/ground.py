@@ -15,9 +15,8 @@ from typing import Any
 
 from kombu import Connection
 
-from celery_dlq.drill.plan import TASKS, Body, Plan, Runs
-from celery_dlq.drill.process import queue_of
-from celery_dlq.drill.proxy import FileLock, Proxy
+from celery_dlq.drill.place import FileLock, Proxy
+from celery_dlq.drill.process import TASKS, Body, Plan, Runs, queue_of
 from celery_dlq.errors import DrillError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
