@@ -48,13 +48,9 @@ class EventKind(str, Enum):
     #: A letter's message succeeded. The value is the letter as it is now in the store.
     RESOLVED = "resolved"
 
-    @property
-    def is_routed(self) -> bool:
-        """Whether its value may be on a route: a letter, or a group."""
-        return self not in _NOT_ROUTED
 
-
-_NOT_ROUTED = frozenset(
+#: The kinds whose value is on no route, as a letter or a group may be.
+NOT_ROUTED = frozenset(
     {EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED}
 )
 
