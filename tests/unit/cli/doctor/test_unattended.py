@@ -159,7 +159,7 @@ def test_a_worker_that_has_not_imported_the_handler_is_a_warning(found, handler,
 def test_a_handler_of_an_unknown_task_is_a_warning(found, queue, answers):
     queue.handler(where=Filter(task="chrage"), name="leave")(lambda _letter: Leave())
     answers["w@one"] = ([queue.settings.handler_queue], {"leave": "1"})
-    [(level, text)] = found("auto")
+    [(level, text), _known] = found("auto")
     assert level == "warning"
     assert text.startswith(
         "leave: where: 'chrage' is not a task of this app; did you mean 'shop.charge'?"
