@@ -10,7 +10,6 @@ from typing import Any
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings.validation import (
     ARCHIVE_URL,
-    AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
     HOOKS,
@@ -20,7 +19,6 @@ from celery_dlq.settings.validation import (
     PREFIX,
     REDRIVE_TRACE,
     RETENTION,
-    ROUTES,
     RULES,
     SHARE,
     STORE_URL_VARIABLE,
@@ -29,6 +27,7 @@ from celery_dlq.settings.validation import (
     Allowed,
     allowed_values,
     given_settings,
+    named_objects,
     number,
     problem_of,
     read_values,
@@ -193,7 +192,7 @@ class Settings:
         "They are called in the process that wrote to the store, in threads of their own.",
     )
     routes: Sequence[Any] = _setting(
-        (), ROUTES,
+        (), named_objects("Route"),
         "Route objects: letters that belong together, and the owner, tags and hooks of each route. A "
         "letter is on the first route that takes its last failure.",
     )
@@ -239,7 +238,7 @@ class Settings:
         "which you serve. Needs the extra prometheus.",
     )
     auto_redrive: Sequence[Any] = _setting(
-        (), AUTO_REDRIVES,
+        (), named_objects("AutoRedrive"),
         "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, the "
         "first one takes it.",
     )

@@ -114,17 +114,6 @@ RULES = Allowed(
     "a list of celery_dlq.Rule objects",
     lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
 )
-AUTO_REDRIVES = Allowed(
-    "a list of celery_dlq.AutoRedrive objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "AutoRedrive"),
-)
-
-ROUTES = Allowed(
-    "a list of celery_dlq.Route objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "Route"),
-)
-
-
 RETENTION = Allowed(
     "a celery_dlq.Retention object, or None",
     lambda value: value is None or _is_a(value, "Retention"),
@@ -139,10 +128,16 @@ def _is_a(value: object, name: str) -> bool:
     )
 
 
-def _have_own_names(items: Sequence[Any], kind: str) -> bool:
-    """Whether all ``items`` are of the class ``kind``, and have names of their own."""
-    names = [item.name for item in items if _is_a(item, kind)]
-    return len(items) == len(names) == len(set(names))
+def named_objects(kind: str) -> Allowed:
+    """A list of objects of the class ``kind`` of this package, with different names."""
+
+    def accepts(value: Any) -> bool:
+        if not _is_list(value):
+            return False
+        names = [item.name for item in value if _is_a(item, kind)]
+        return len(value) == len(names) == len(set(names))
+
+    return Allowed(f"a list of celery_dlq.{kind} objects with different names", accepts)
 
 
 def _is_list(value: object) -> bool:
