@@ -50,11 +50,6 @@ class End:
         """Whether it is an open letter."""
         return self.state is State.DEAD and not self.is_done
 
-    @property
-    def has_come(self) -> bool:
-        """Whether the message has ended at all."""
-        return self.is_done or self.is_letter
-
 
 class Process:
     """A process of a drill, in a group of its own. It ends with the drill, because its input does."""

@@ -32,7 +32,7 @@ class LeftOut(Exception):
 
 
 def _has_come(end: End) -> bool:
-    return end.has_come
+    return end.is_done or end.is_letter
 
 
 def _is_sent_back(end: End) -> bool:

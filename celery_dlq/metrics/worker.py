@@ -160,15 +160,11 @@ class _Counted:
     def add(self, *labels: str, count: int = 1) -> None:
         key = tuple(safe_text(label) or NONE for label in labels)
         with self._adding:
-            if key not in self._known:
-                key = self._admit(key)
+            if key not in self._known and len(self._known) >= MOST_SETS:
+                key = self._rest
+            else:
+                self._known.add(key)
         self._counter.labels(*key).inc(count)
-
-    def _admit(self, key: Labels) -> Labels:
-        if len(self._known) >= MOST_SETS:
-            return self._rest
-        self._known.add(key)
-        return key
 
 
 class _Timed:
