@@ -11,7 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.route import Route
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 
@@ -26,8 +25,7 @@ _VARIABLES = (
 
 #: The settings that have their default: they are about other places, or let the app act by itself.
 _LIKE_NEW = (
-    "recorder_dir", "archive_url", "retention", "auto_redrive",
-    "worker_metrics", *(kind.setting for kind in EventKind),
+    "recorder_dir", "archive_url", "retention", "auto_redrive", "worker_metrics", "hooks",
 )  # fmt: skip
 
 

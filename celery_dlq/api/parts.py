@@ -180,7 +180,7 @@ class AppParts:
     def hooks(self) -> Hooks:
         """The hooks that the settings name, and those that were registered."""
         return Hooks(
-            lambda: {kind: getattr(self.settings, kind.setting) for kind in EventKind},
+            lambda: {EventKind(kind): hooks for kind, hooks in (self.settings.hooks or {}).items()},
             routes=lambda: self.settings.routes,
             make_caller=lambda hook: Caller(hook, redactor=self.redactor, owner_of=self.owner_of),
         )

@@ -101,9 +101,7 @@ def read_moment(
 
 
 #: The filters of commands that choose letters coarsely.
-MAIN_FILTERS = (
-    "task", "exception", "reason", "states", "group", "route", "since", "until", "release", "tag",
-)  # fmt: skip
+MAIN_FILTERS = ("task", "exception", "reason", "states", "group", "route", "since", "until")
 
 
 def filters(
@@ -120,10 +118,9 @@ def filters(
     """
     options = {
         name: option
-        for name, option in _filter_options(states, default).items()
+        for name, option in (_main_filters(states, default) | _other_filters()).items()
         if (name in only or not only) and (states or name != "states")
     }
-
     return gathered(under("Which letters", options), "wanted", as_filter)
 
 
@@ -167,39 +164,46 @@ def as_filter(given: Mapping[str, Any]) -> Filter:
     return Filter(**given)
 
 
-def _filter_options(states: Sequence[State], default: str) -> Options:
-    text = functools.partial(click.option, metavar="TEXT")
+_text = functools.partial(click.option, metavar="TEXT")
+
+
+def _main_filters(states: Sequence[State], default: str) -> Options:
     usual = "open letters" if State.CLAIMED in states else f"{State.DEAD.value} letters"
     default = default or usual
     hint = f"Without --state, the command takes {default}."
     return {
-        "task": text(
+        "task": _text(
             "--task", shell_complete=complete_task_of_letters, help="Task name, in full or its last part."
         ),
-        "exception": text("--exception", help="Exception type, in full or its last part."),
+        "exception": _text("--exception", help="Exception type, in full or its last part."),
         "reason": click.option("--reason", type=choice("a reason", Reason), help="Why the letter died."),
-        "queue": text("--queue", help="Queue that the message came from."),
         "states": click.option(
             "--state", "states", type=choice("a state that this command takes", states, hint=hint),
             multiple=True,
             help=f"State of the letters; repeatable. Default: {default}.",
         ),
-        "group": text(
+        "group": _text(
             "--group", metavar="GROUP", shell_complete=complete_group,
             help="Fingerprint of a group, or its prefix; see `groups`.",
         ),
-        "route": text("--route", help="Name of a route in dlq_routes that the last failure is on."),
+        "route": _text("--route", help="Name of a route in dlq_routes that the last failure is on."),
         "since": moment_option(
             "--since", "Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."
         ),
         "until": moment_option("--until", "Last failed before this; same formats as --since."),
-        "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
-        "release": text("--release", metavar="RELEASE", help="Release whose code failed last."),
-        "tag": text("--tag", help="A tag of the letter."),
+    }  # fmt: skip
+
+
+def _other_filters() -> Options:
+    return {
+        "queue": _text("--queue", help="Queue that the message came from."),
+        "worker": _text("--worker", help="Worker of the last failure, or a prefix of its name."),
+        "release": _text("--release", metavar="RELEASE", help="Release whose code failed last."),
+        "tag": _text("--tag", help="A tag of the letter."),
         "verdict": click.option(
             "--verdict", type=choice("a verdict", Verdict), help="Verdict on the last failure."
         ),
-        "rule": text("--rule", help="Rule that decided about the last failure, or a prefix of its name."),
+        "rule": _text("--rule", help="Rule that decided about the last failure, or a prefix of its name."),
         "args": click.option(
             "--arg", "args", metavar="NAME=VALUE", multiple=True,
             callback=lambda _ctx, _param, given: tuple(map(Argument.read, given)),
@@ -212,7 +216,7 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         "held": click.option(
             "--held", is_flag=True, help="Only letters that no automatic redrive sends again; see `auto`."
         ),
-        "search": text(
+        "search": _text(
             "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),
         "operation": click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -139,10 +140,7 @@ def account_of(
 
 
 def _ended(ends: Sequence[End]) -> str:
-    counts: dict[str, int] = {}
-    for end in ends:
-        kind = _kind(end)
-        counts[kind] = counts.get(kind, 0) + 1
+    counts = Counter(map(_kind, ends))
     return ", ".join(
         f"{count} {kind if count == 1 else kind.replace('letter', 'letters', 1)}"
         for kind, count in counts.items()

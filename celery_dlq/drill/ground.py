@@ -15,9 +15,8 @@ from typing import Any
 
 from kombu import Connection
 
-from celery_dlq.drill.plan import TASKS, Body, Plan, Runs
-from celery_dlq.drill.process import queue_of
-from celery_dlq.drill.proxy import FileLock, Proxy
+from celery_dlq.drill.place import FileLock, Proxy
+from celery_dlq.drill.process import TASKS, Body, Plan, Runs, queue_of
 from celery_dlq.errors import DrillError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
@@ -50,11 +49,6 @@ class End:
     def is_letter(self) -> bool:
         """Whether it is an open letter."""
         return self.state is State.DEAD and not self.is_done
-
-    @property
-    def has_come(self) -> bool:
-        """Whether the message has ended at all."""
-        return self.is_done or self.is_letter
 
 
 class Process:

@@ -1,10 +1,14 @@
-"""The place of a drill: tables, a queue and files of its own, which are removed at its end."""
+"""The place of a drill: tables, a queue and files of its own, which are removed at its end; and what cuts its
+connections: a small TCP proxy before a server, or the lock of a file."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import socket
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,9 +20,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import URL
 
 from celery_dlq.base.redact import safe_message
-from celery_dlq.drill.plan import Plan
-from celery_dlq.drill.process import queue_of
-from celery_dlq.drill.proxy import FileLock, Proxy
+from celery_dlq.drill.process import Plan, queue_of
 from celery_dlq.errors import DrillError, StoreError, StoreUnavailable
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.dialects import dialect_for, parse_url
@@ -191,12 +193,6 @@ def _remove_queue(connect: Callable[[], Connection], plan: Plan) -> None:
             bound.exchange.delete()
 
 
-def url_of(app: Any) -> str:
-    """The URL of the app's broker, with its password."""
-    with app.connection_for_write() as connection:
-        return str(connection.as_uri(include_password=True))
-
-
 def kind_of_queue(app: Any) -> tuple[str, Mapping[str, Any]]:
     """The exchange's type, and the arguments, of a queue of the kind of the app's default queue."""
     default = app.amqp.queues.get(app.conf.task_default_queue)
@@ -205,6 +201,88 @@ def kind_of_queue(app: Any) -> tuple[str, Mapping[str, Any]]:
     given = default.queue_arguments or {}
     kind = {key: given[key] for key in ("x-queue-type",) if key in given}
     return default.exchange.type if default.exchange else "direct", kind
+
+
+class Proxy:
+    """Passes connections on to a server, until they are cut."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._sockets: list[socket.socket] = []
+        self.port = 0
+        self.restore()
+
+    def cut(self) -> None:
+        """Break all connections, and refuse new ones."""
+        # Closing alone does not wake a thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join()
+        self.sever()
+
+    def sever(self) -> None:
+        """Break all connections; accept new ones."""
+        broken, self._sockets = self._sockets, []
+        for one in broken:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Cut it for ever."""
+        self.cut()
+
+    def restore(self) -> None:
+        """Accept connections, on the port that it had before."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._server, timeout=10)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
+            self._sockets += (client, server)
+            self._link(client, server)
+
+    def _link(self, client: socket.socket, server: socket.socket) -> None:
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=_pass, args=(source, target), daemon=True).start()
+
+
+def _pass(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    # The other direction's thread closes the other end, once it has noticed.
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+    source.close()
+
+
+class FileLock:
+    """Locks an SQLite file, so that no other process can write to it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def cut(self) -> None:
+        """Lock it."""
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        self._connection.execute("BEGIN EXCLUSIVE")
+
+    def restore(self) -> None:
+        """Unlock it."""
+        self._connection.close()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from celery_dlq.drill import place
 from celery_dlq.drill.account import Account, Facts, Result, account_of
 from celery_dlq.drill.ground import Ground
-from celery_dlq.drill.plan import Plan
+from celery_dlq.drill.process import Plan
 from celery_dlq.drill.scenarios import SCENARIOS, LeftOut
 from celery_dlq.settings import Settings
 from celery_dlq.store.sql import SQLStore
@@ -69,7 +69,8 @@ def _ground(
         recorder = settings.recorder_dir or os.path.join(settings.spool_dir, "recorder")
         recorder_dir = stack.enter_context(place.own_directory(recorder, f"{name}_recorder"))
         database, through = stack.enter_context(place.cuttable_store(direct))
-        own_url = place.url_of(app)
+        with app.connection_for_write() as connection:
+            own_url = str(connection.as_uri(include_password=True))
         broker, broker_url = stack.enter_context(place.cuttable_broker(app, own_url))
         exchange_type, arguments = place.kind_of_queue(app)
         plan = Plan(

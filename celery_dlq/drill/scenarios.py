@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from celery_dlq.drill.ground import PATIENCE_S, End, Ground
-from celery_dlq.drill.plan import TASKS, Body, Runs
+from celery_dlq.drill.process import TASKS, Body, Runs
 from celery_dlq.model.states import Reason, State
 
 #: Seconds that a task works while something happens to it, and for which a connection is cut.
@@ -32,11 +32,7 @@ class LeftOut(Exception):
 
 
 def _has_come(end: End) -> bool:
-    return end.has_come
-
-
-def _is_done(end: End) -> bool:
-    return end.is_done
+    return end.is_done or end.is_letter
 
 
 def _is_sent_back(end: End) -> bool:
@@ -60,12 +56,9 @@ class Scenario(NamedTuple):
     sends: int = 1
 
 
-def _fail(ground: Ground) -> Sequence[str]:
-    return [ground.send(Body.FAIL)]
-
-
-def _recover(ground: Ground) -> Sequence[str]:
-    return [ground.send(Body.RECOVER)]
+def _one(body: Body, *, late: bool = False) -> Callable[[Ground], Sequence[str]]:
+    """Sends one message with this body."""
+    return lambda ground: [ground.send(body, late=late)]
 
 
 def _kill_process(ground: Ground) -> Sequence[str]:
@@ -95,10 +88,6 @@ def _at_work(ground: Ground) -> Sequence[str]:
     return sent
 
 
-def _poison(ground: Ground) -> Sequence[str]:
-    return [ground.send(Body.DIE, late=True)]
-
-
 def _exceed(ground: Ground) -> Sequence[str]:
     sent = ground.send(Body.WORK, seconds=_TOO_LONG_S, time_limit=_LIMIT_S)
     ground.started(sent)
@@ -118,14 +107,14 @@ def _cut_store(ground: Ground) -> Sequence[str]:
     try:
         sent = ground.send(Body.FAIL)
         ground.started(sent)
-        ground.until(lambda: _holds_files(ground.plan.spool_dir), 3 * ground.settings.store_timeout)
+        files = Path(ground.plan.spool_dir)
+        ground.until(
+            lambda: any(path.stat().st_size for path in files.glob("*.jsonl")),
+            3 * ground.settings.store_timeout,
+        )
     finally:
         ground.database.restore()
     return [sent]
-
-
-def _holds_files(directory: str) -> bool:
-    return any(path.stat().st_size for path in Path(directory).glob("*.jsonl"))
 
 
 def _cut_broker(ground: Ground) -> Sequence[str]:
@@ -141,15 +130,11 @@ def _cut_broker(ground: Ground) -> Sequence[str]:
 def _kill_redrive(ground: Ground) -> Sequence[str]:
     sent = [ground.send(Body.HEAL, late=True) for _ in range(_LETTERS)]
     ground.until(lambda: all(end.is_letter for end in ground.ends(sent)))
-    first = ground.start_redrive()
-    ground.until(lambda: _healed(ground, sent) >= _BEFORE_KILL)
+    first, runs = ground.start_redrive(), ground.plan.runs
+    ground.until(lambda: sum(bool(runs.pids(Runs.FINISHED, one)) for one in sent) >= _BEFORE_KILL)
     first.kill()
     ground.start_redrive()
     return sent
-
-
-def _healed(ground: Ground, task_ids: Sequence[str]) -> int:
-    return sum(bool(ground.plan.runs.pids(Runs.FINISHED, one)) for one in task_ids)
 
 
 def _letter(reason: Reason) -> Callable[[End], bool]:
@@ -158,11 +143,13 @@ def _letter(reason: Reason) -> Callable[[End], bool]:
 
 #: The scenarios, by the name that ``--only`` takes, in the order in which they run.
 SCENARIOS: Mapping[str, Scenario] = {
-    "fail": Scenario("a task fails for good", _fail, _letter(Reason.TERMINAL)),
-    "recover": Scenario("a task fails once, and recovers", _recover, _is_done),
+    "fail": Scenario("a task fails for good", _one(Body.FAIL), _letter(Reason.TERMINAL)),
+    "recover": Scenario("a task fails once, and recovers", _one(Body.RECOVER), lambda end: end.is_done),
     "kill-process": Scenario("a process of the pool is killed", _kill_process, _has_come, sends=2),
     "kill-worker": Scenario("the worker is killed", _kill_worker, _has_come, patience_s=90.0, sends=4),
-    "poison": Scenario("a task kills each process that runs it", _poison, _letter(Reason.POISON)),
+    "poison": Scenario(
+        "a task kills each process that runs it", _one(Body.DIE, late=True), _letter(Reason.POISON)
+    ),
     "time-limit": Scenario("a task exceeds its time limit", _exceed, _letter(Reason.TIMEOUT)),
     "unreadable": Scenario("a message cannot be read", _garble, _letter(Reason.MALFORMED)),
     "store-cut": Scenario(

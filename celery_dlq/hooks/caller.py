@@ -164,7 +164,12 @@ class Caller:
                     self._call(one)
                 return
             if isinstance(self.hook, EventHook):
-                self.hook(self._event(waiting, value))
+                owner = self._owner_of(route_of(value))
+                event = Event(
+                    kind=waiting.kind, at=waiting.at, value=value, route_owner=owner,
+                    redactor=self._redactor,
+                )  # fmt: skip
+                self.hook(event)
             else:
                 self.hook(value)
         except (
@@ -178,15 +183,6 @@ class Caller:
                     waiting.kind.value,
                     self.failed,
                 )
-
-    def _event(self, waiting: Waiting, value: EventValue) -> Event:
-        return Event(
-            kind=waiting.kind,
-            at=waiting.at,
-            value=value,
-            route_owner=self._owner_of(route_of(value)),
-            redactor=self._redactor,
-        )
 
     def _may_complain(self, about: str) -> bool:
         now = self._monotonic()

@@ -28,7 +28,7 @@ EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus | Stall
 
 
 class EventKind(str, Enum):
-    """The kind of event. ``dlq_on_…`` is the setting of each."""
+    """The kind of event: the key of its hooks in the setting ``dlq_hooks``."""
 
     #: A message became a dead letter, for the first time or again. The value is the letter.
     DEAD_LETTER = "dead_letter"
@@ -48,18 +48,9 @@ class EventKind(str, Enum):
     #: A letter's message succeeded. The value is the letter as it is now in the store.
     RESOLVED = "resolved"
 
-    @property
-    def setting(self) -> str:
-        """The setting's name, without its prefix."""
-        return f"on_{self.value}"
 
-    @property
-    def is_routed(self) -> bool:
-        """Whether its value may be on a route: a letter, or a group."""
-        return self not in _NOT_ROUTED
-
-
-_NOT_ROUTED = frozenset(
+#: The kinds whose value is on no route, as a letter or a group may be.
+NOT_ROUTED = frozenset(
     {EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED}
 )
 

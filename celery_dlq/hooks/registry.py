@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
-from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook, find_hook, problem_of, shown
+from celery_dlq.hooks.event import (
+    NOT_ROUTED,
+    Event,
+    EventHook,
+    EventKind,
+    Hook,
+    find_hook,
+    problem_of,
+    shown,
+)
 from celery_dlq.model.route import Route
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -25,7 +34,7 @@ FINISH_S = 10.0
 class Hooks:
     """Passes each event to its hooks.
 
-    :param settings: the setting of each kind; read once, when it is first needed.
+    :param settings: the hooks in the settings by the kind of event; read once, when they are first needed.
     :param routes: the routes, each with its hooks; read at the same time.
     :param make_caller: makes the caller of a hook.
     """
@@ -42,8 +51,8 @@ class Hooks:
         self._make_caller, self._monotonic = make_caller, monotonic
         self._registered: list[tuple[EventKind, Hook]] = []
         #: None until they are needed.
-        self._by_kind: Mapping[EventKind, tuple[Caller, ...]] | None = None
-        self._by_route: Mapping[str, tuple[Caller, ...]] | None = None
+        self._by_kind: Mapping[EventKind, Sequence[Caller]] | None = None
+        self._by_route: Mapping[str, Sequence[Caller]] | None = None
         self._callers: list[Caller] = []
         self._lock = threading.Lock()
 
@@ -60,12 +69,7 @@ class Hooks:
 
     def wants(self, kind: EventKind) -> bool:
         """Whether a hook may be called with an event of this kind."""
-        return bool(self._for(kind)) or (kind.is_routed and self.has_of_routes)
-
-    @property
-    def has_of_routes(self) -> bool:
-        """Whether a route has hooks."""
-        return bool(self._of_routes())
+        return bool(self._for(kind)) or (kind not in NOT_ROUTED and bool(self._of_routes()))
 
     def tell(self, event: Waiting) -> None:
         """Pass ``event`` to all hooks for it: those for its kind, and those of its route. Returns at once."""
@@ -87,15 +91,14 @@ class Hooks:
 
         :raises SettingsError: a hook cannot be imported or called.
         """
-        wrong = [
-            f"dlq_{kind.setting}: {problem}"
-            for kind, hooks in self._settings().items()
-            for problem in filter(None, map(problem_of, hooks))
+        given = [
+            *((f"dlq_hooks: {kind.value!r}", hooks) for kind, hooks in self._settings().items()),
+            *((f"dlq_routes: {route.name!r}", route.hooks) for route in self._routes()),
         ]
-        wrong += [
-            f"dlq_routes: {route.name!r}: {problem}"
-            for route in self._routes()
-            for problem in filter(None, map(problem_of, route.hooks))
+        wrong = [
+            f"{place}: {problem}"
+            for place, hooks in given
+            for problem in filter(None, map(problem_of, hooks))
         ]
         if wrong:
             raise SettingsError(f"Hooks that could never be called: {' '.join(wrong)}")
@@ -133,17 +136,12 @@ class Hooks:
                 found = self._by_route = {
                     route.name: callers
                     for route in self._routes()
-                    if (callers := tuple(map(self._caller, _hooks_of(route))))
+                    if (callers := tuple(map(self._caller, _of_route(route))))
                 }
         return found
 
     def _hooks(self, kind: EventKind) -> Iterator[Hook]:
-        for given in self._settings().get(kind, ()):
-            problem = problem_of(given)
-            if problem:
-                logger.error("dlq_%s: %s", kind.setting, problem)
-            else:
-                yield find_hook(given)
+        yield from _usable(f"dlq_hooks: {kind.value!r}", self._settings().get(kind, ()))
         yield from (hook for wanted, hook in self._registered if wanted is kind)
 
     def _caller(self, hook: Hook) -> Caller:
@@ -159,13 +157,19 @@ class Hooks:
         return caller
 
 
-def _hooks_of(route: Route) -> Iterator[Hook]:
-    for given in route.hooks:
-        problem = problem_of(given)
+def _of_route(route: Route) -> Iterator[Hook]:
+    for hook in _usable(f"dlq_routes: {route.name!r}", route.hooks):
+        yield hook if isinstance(hook, EventHook) else RouteHook(hook)
+
+
+def _usable(place: str, given: Sequence[Any]) -> Iterator[Hook]:
+    """The hooks among ``given`` that can be called; the others are logged, with their ``place``."""
+    for one in given:
+        problem = problem_of(one)
         if problem:
-            logger.error("dlq_routes: %r: %s", route.name, problem)
+            logger.error("%s: %s", place, problem)
         else:
-            yield with_events(find_hook(given))
+            yield find_hook(one)
 
 
 class RouteHook(EventHook):
@@ -185,8 +189,3 @@ class RouteHook(EventHook):
 
     def __call__(self, event: Event) -> None:
         self._hook(event)
-
-
-def with_events(hook: Hook) -> EventHook:
-    """``hook`` as one that gets whole events."""
-    return hook if isinstance(hook, EventHook) else RouteHook(hook)

@@ -48,17 +48,6 @@ class Ingested:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Death:
-    """The description of a death in the broker."""
-
-    #: Takes the place of the exception type.
-    kind: str
-    message: str
-    evidence: str
-    at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
 class LetterMaker:
     """Makes letters from the messages of one queue.
 
@@ -80,7 +69,7 @@ class LetterMaker:
             _letter_id(taken, contents, delivery),
             envelope,
             contents,
-            self._failure(self._death(origin, now), contents, envelope, delivery),
+            self._failure(origin, now, contents, envelope, delivery),
             self.wiring,
         )
         return Ingested(letter=letter, dated=bool(origin and origin.died_at))
@@ -98,40 +87,39 @@ class LetterMaker:
             return envelope
         return replace(envelope, queue=place[0], exchange=place[1], routing_key=place[2])
 
-    def _death(self, origin: Origin | None, now: datetime) -> _Death:
-        if origin is None:
-            return _Death(
-                kind="broker.dead_letter",
-                message=f"found in queue {self.queue!r}",
-                evidence=f"taken from queue {self.queue}; the broker recorded no death",
-                at=now,
-            )
-        word = clip(safe_text(origin.reason), _WORD_LIMIT)
-        times = f", count={origin.count}" if origin.count else ""
-        return _Death(
-            kind=f"broker.{word}",
-            message=safe_text(f"{word} in queue {origin.queue!r}"),
-            evidence=f"reason={word}{times} in queue {origin.queue}, taken from queue {self.queue}",
-            at=origin.died_at or now,
-        )
-
     def _failure(
-        self, death: _Death, contents: Contents, envelope: Envelope, delivery: str
+        self,
+        origin: Origin | None,
+        now: datetime,
+        contents: Contents,
+        envelope: Envelope,
+        delivery: str,
     ) -> Failure:
+        """The death in the broker, as a failure: its word takes the place of the exception type."""
+        if origin is None:
+            kind, message = "broker.dead_letter", f"found in queue {self.queue!r}"
+            evidence = f"taken from queue {self.queue}; the broker recorded no death"
+        else:
+            word = clip(safe_text(origin.reason), _WORD_LIMIT)
+            times = f", count={origin.count}" if origin.count else ""
+            kind, message = f"broker.{word}", safe_text(f"{word} in queue {origin.queue!r}")
+            evidence = (
+                f"reason={word}{times} in queue {origin.queue}, taken from queue {self.queue}"
+            )
         last = Attempt(
             number=contents.attempt_number,
             redrive=redrive_of(envelope.headers),
-            failed_at=death.at,
-            exception_type=death.kind,
+            failed_at=(origin.died_at if origin else None) or now,
+            exception_type=kind,
             # Identifies this delivery, in case an interrupted run brings it twice.
-            message=f"{death.message}, delivery {delivery}",
+            message=f"{message}, delivery {delivery}",
             verdict=Verdict.TERMINAL,
             rule=RULE,
         )
         attempts = (*read_attempts(envelope.headers), last)
         failure = failure_after(attempts, Reason.INGESTED, traceback="", grounds=Grounds())
-        explanation = replace(failure.explanation, evidence=death.evidence)
-        return replace(failure, message=death.message, explanation=explanation)
+        explanation = replace(failure.explanation, evidence=evidence)
+        return replace(failure, message=message, explanation=explanation)
 
 
 def _letter_id(taken: Taken, contents: Contents, delivery: str) -> str:

@@ -7,7 +7,8 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import TypeAlias
+from enum import Enum
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
@@ -74,47 +75,27 @@ def register(
 
 def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     found, spool = snapshot.value.measures, snapshot.value.spool
+    oldest, now = found.oldest_open_at, now + snapshot.value.ahead_s
+    moment = datetime.fromtimestamp(now, timezone.utc)
     yield single(families.SNAPSHOT_AT, snapshot.taken_at)
     yield single(families.SNAPSHOT_TOOK, snapshot.took_s)
     yield from _letters(found)
-    oldest, now = found.oldest_open_at, now + snapshot.value.ahead_s
     yield single(families.OLDEST, 0 if oldest is None else max(0.0, now - oldest.timestamp()))
     yield from _redrives(found)
     yield single(families.PARKED, found.parked)
     yield single(families.OVERDUE, found.overdue)
     yield single(families.POISON, found.deaths)
-    circuits: dict[Labels, float] = {
-        (task, state.value): count for (task, state), count in found.circuits.items()
-    }
-    yield _many(families.CIRCUITS, circuits)
-    yield from _handlers(found)
-    yield from _auto_redrives(found)
-    yield _many(families.ROUTES, {(route,): count for route, count in found.routes.items()})
-    moment = datetime.fromtimestamp(now, timezone.utc)
+    yield _many(families.CIRCUITS, found.circuits)
+    yield _many(families.HANDLINGS, found.handlings)
+    yield _many(families.TICKETS, found.tickets)
+    yield _many(families.AUTO_REDRIVES, dict.fromkeys(found.auto_redrives.items(), 1))
+    yield _many(families.AUTO_LETTERS, found.auto_letters)
+    yield _many(families.HELD, found.held)
+    yield _many(families.ROUTES, found.routes)
     yield from _keeping(snapshot.value.keeping, moment)
     yield from _lost(snapshot.value.lost, moment)
     if spool is not None:
         yield single(families.SPOOL, spool)
-
-
-def _handlers(found: Measures) -> Iterator[Metric]:
-    handlings: dict[Labels, float] = {
-        (handler, state.value): count for (handler, state), count in found.handlings.items()
-    }
-    yield _many(families.HANDLINGS, handlings)
-    yield _many(families.TICKETS, {(kind.value,): n for kind, n in found.tickets.items()})
-
-
-def _auto_redrives(found: Measures) -> Iterator[Metric]:
-    states: dict[Labels, float] = {
-        (name, state.value): 1 for name, state in found.auto_redrives.items()
-    }
-    yield _many(families.AUTO_REDRIVES, states)
-    sent: dict[Labels, float] = {
-        (name, state.value): count for (name, state), count in found.auto_letters.items()
-    }
-    yield _many(families.AUTO_LETTERS, sent)
-    yield _many(families.HELD, {(name,): count for name, count in found.held.items()})
 
 
 def _letters(found: Measures) -> Iterator[Metric]:
@@ -122,7 +103,7 @@ def _letters(found: Measures) -> Iterator[Metric]:
         found.cells, lambda one: (one.task, one.queue, one.reason.value), lambda one: one.open
     )
     yield _many(families.DEPTH, by_size(depth))
-    yield _many(families.LETTERS, {(state.value,): n for state, n in found.open.items()})
+    yield _many(families.LETTERS, found.open)
     arrivals = _by(
         found.cells,
         lambda one: (one.task, one.exception_type, one.reason.value),
@@ -135,7 +116,7 @@ def _redrives(found: Measures) -> Iterator[Metric]:
     succeeded = _by(found.cells, lambda one: (one.task, "succeeded"), lambda one: one.succeeded)
     failed = _by(found.cells, lambda one: (one.task, "failed"), lambda one: one.failed)
     yield _many(families.REDRIVES, by_age([*succeeded, *failed]))
-    yield _many(families.OPERATIONS, {(state.value,): n for state, n in found.operations.items()})
+    yield _many(families.OPERATIONS, found.operations)
     if found.aborted_at is not None:
         yield single(families.ABORTED_AT, found.aborted_at.timestamp())
 
@@ -151,11 +132,18 @@ def single(family: Family, value: float) -> Metric:
     return _many(family, {(): value})
 
 
-def _many(family: Family, values: Mapping[Labels, float]) -> Metric:
+def _many(family: Family, values: Mapping[Any, float]) -> Metric:
+    """``family`` with a sample for each key: the value of its label, or a tuple of values. They are texts, or
+    members of an enumeration."""
     metric = family_of(family)
-    for labels, value in sorted(values.items()):
+    for labels, value in sorted((_labels_of(key), value) for key, value in values.items()):
         metric.add_metric(labels, float(value))
     return metric
+
+
+def _labels_of(key: Any) -> Labels:
+    values = key if isinstance(key, tuple) else (key,)
+    return tuple(str(one.value if isinstance(one, Enum) else one) for one in values)
 
 
 def family_of(family: Family) -> CounterMetricFamily | GaugeMetricFamily:
@@ -182,9 +170,9 @@ def _keeping(found: Keeping, now: datetime) -> Iterator[Metric]:
 def _round(found: RoundReport, now: datetime) -> Iterator[Metric]:
     kept = found.kept
     names = {_age(bound): pile for bound, pile in kept.ages.items()}
-    yield _many(families.CLOSED, {(name,): pile.letters for name, pile in names.items()})
-    yield _many(families.CLOSED_BYTES, {(name,): pile.size for name, pile in names.items()})
-    yield _many(families.EXPIRING, {("1d",): kept.within_day, ("7d",): kept.within_week})
+    yield _many(families.CLOSED, {name: pile.letters for name, pile in names.items()})
+    yield _many(families.CLOSED_BYTES, {name: pile.size for name, pile in names.items()})
+    yield _many(families.EXPIRING, {"1d": kept.within_day, "7d": kept.within_week})
     yield single(families.RETENTION_AT, found.ended_at.timestamp())
     yield single(families.RETENTION_LAG, found.lag(now).total_seconds())
 
@@ -196,8 +184,8 @@ def _age(bound: float) -> str:
 def _lost(found: Lost, now: datetime) -> Iterator[Metric]:
     """The metrics of messages of killed workers, as workers report them to the store."""
     kinds = (ReportKind.STUCK, ReportKind.WAITING)
-    yield _many(families.LEFT, {(kind.value,): messages_in(found.of(kind)) for kind in kinds})
-    yield _many(families.LEFT_AGE, {(kind.value,): _age_s(found, kind, now) for kind in kinds})
+    yield _many(families.LEFT, {kind: messages_in(found.of(kind)) for kind in kinds})
+    yield _many(families.LEFT_AGE, {kind: _age_s(found, kind, now) for kind in kinds})
     yield single(families.UNCOVERED, len(found.of(ReportKind.UNCOVERED)))
 
 

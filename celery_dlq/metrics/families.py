@@ -155,8 +155,8 @@ LEFT = Family(
 )
 LEFT_AGE = Family(
     "celery_dlq_unrecovered_age_seconds", GAUGE, ("state",),
-    "Age of the oldest of them; 0 if there are none. If their file cannot be read, or a newer release "
-    "wrote it, there is an age and no number.",
+    "Age of the oldest of them; 0 if there are none. If their file cannot be read, there is an age and "
+    "no number.",
 )
 UNCOVERED = Family(
     "celery_dlq_uncovered_workers", GAUGE, (),

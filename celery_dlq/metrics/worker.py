@@ -7,9 +7,8 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, Counter, Histogram
@@ -63,9 +62,14 @@ class WorkerMeter:
         self._store = _histogram(families.STORE, registry)
         again = families.SENT_AGAIN
         self._sent_again = Counter(again.name, again.text, registry=registry)
-        registry.register(_SpoolCollector(spool_size))
-        registry.register(_RecordingCollector(recording))
-        registry.register(_StalledCollector(stalled))
+        registry.register(_AtScrape(lambda: [spool_size()], families.WORKER_SPOOL))
+        registry.register(
+            _AtScrape(
+                recording, families.RECORDED, families.UNRECORDED, families.UNRECOVERED,
+                families.UNRECOVERED_AGE,
+            )
+        )  # fmt: skip
+        registry.register(_AtScrape(lambda: [stalled()], families.STALLED))
 
     def dead_lettered(self, letter: DeadLetter, safe: Callable[[], object]) -> Callable[[], object]:
         """Count ``letter``, unless it only waits for its next attempt."""
@@ -102,10 +106,11 @@ class WorkerMeter:
 
     def timed(self, writes: T) -> T:
         """``writes`` (a store, or a saver process), with each write measured."""
-        return cast(T, _Timed(writes, self._observe_store))
 
-    def _observe_store(self, call: str, seconds: float) -> None:
-        self._note(lambda: self._store.labels(call).observe(seconds))
+        def observe(call: str, seconds: float) -> None:
+            self._note(lambda: self._store.labels(call).observe(seconds))
+
+        return cast(T, _Timed(writes, observe))
 
     def _note(self, count: Callable[[], object]) -> None:
         try:
@@ -115,24 +120,7 @@ class WorkerMeter:
             logger.exception("a metric could not be counted")
 
 
-class _SpoolCollector(Collector):
-    """Reads the spool at each scrape. A gauge with a function would show 0 if the numbers of several
-    processes are combined."""
-
-    def __init__(self, spool_size: Callable[[], int | None]) -> None:
-        self._spool_size = spool_size
-
-    def describe(self) -> Iterable[Metric]:
-        return [family_of(families.WORKER_SPOOL)]
-
-    def collect(self) -> Iterator[Metric]:
-        size = self._spool_size()
-        if size is not None:
-            yield single(families.WORKER_SPOOL, size)
-
-
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """The numbers of the flight recorder."""
 
     #: Messages that this process has copied, and messages that it could not copy.
@@ -144,39 +132,20 @@ class Recording:
     age_s: float
 
 
-class _RecordingCollector(Collector):
-    """Reads the flight recorder's files at each scrape."""
+class _AtScrape(Collector):
+    """Reads numbers at each scrape, unless they cannot be read. A gauge with a function would show 0 if the
+    numbers of several processes are combined."""
 
-    def __init__(self, recording: Callable[[], Recording | None]) -> None:
-        self._recording = recording
-
-    def describe(self) -> Iterable[Metric]:
-        return [family_of(one) for one in _OF_RECORDING]
-
-    def collect(self) -> Iterator[Metric]:
-        found = self._recording()
-        if found is not None:
-            values = (found.recorded, found.unrecorded, found.unrecovered, found.age_s)
-            for one, value in zip(_OF_RECORDING, values, strict=True):
-                yield single(one, value)
-
-
-_OF_RECORDING = (
-    families.RECORDED, families.UNRECORDED, families.UNRECOVERED, families.UNRECOVERED_AGE,
-)  # fmt: skip
-
-
-class _StalledCollector(Collector):
-    """Reads at each scrape whether the worker is stalled."""
-
-    def __init__(self, stalled: Callable[[], int]) -> None:
-        self._stalled = stalled
+    def __init__(self, read: Callable[[], Sequence[float | None] | None], *shown: Family) -> None:
+        self._read, self._shown = read, shown
 
     def describe(self) -> Iterable[Metric]:
-        return [family_of(families.STALLED)]
+        return map(family_of, self._shown)
 
     def collect(self) -> Iterator[Metric]:
-        yield single(families.STALLED, self._stalled())
+        for family, value in zip(self._shown, self._read() or (), strict=False):
+            if value is not None:
+                yield single(family, value)
 
 
 class _Counted:
@@ -191,15 +160,11 @@ class _Counted:
     def add(self, *labels: str, count: int = 1) -> None:
         key = tuple(safe_text(label) or NONE for label in labels)
         with self._adding:
-            if key not in self._known:
-                key = self._admit(key)
+            if key not in self._known and len(self._known) >= MOST_SETS:
+                key = self._rest
+            else:
+                self._known.add(key)
         self._counter.labels(*key).inc(count)
-
-    def _admit(self, key: Labels) -> Labels:
-        if len(self._known) >= MOST_SETS:
-            return self._rest
-        self._known.add(key)
-        return key
 
 
 class _Timed:

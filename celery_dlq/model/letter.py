@@ -232,7 +232,7 @@ class DeadLetter:
     def from_dict(cls, data: Mapping[str, Any]) -> DeadLetter:
         """The inverse of :meth:`to_dict`.
 
-        :raises ValueError: the dictionary was written by a newer release.
+        :raises ValueError: this release does not know its format.
         """
         values = _checked(data)
         shown = {name: read_plain_form(values[name]) for name in ("args", "kwargs")}
@@ -264,7 +264,7 @@ class Outcome:
     def from_dict(cls, data: Mapping[str, Any]) -> Outcome:
         """The inverse of :meth:`to_dict`.
 
-        :raises ValueError: the dictionary was written by a newer release.
+        :raises ValueError: this release does not know its format.
         """
         return read_record(cls, _checked(data))
 
@@ -303,5 +303,5 @@ def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(data)
     version = values.pop("format")
     if not 1 <= version <= FORMAT:
-        raise ValueError(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
+        raise ValueError(f"format {version} is unknown; upgrade celery-dlq")
     return values

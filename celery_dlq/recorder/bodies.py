@@ -76,7 +76,7 @@ def returned_in(directory: Path) -> frozenset[tuple[int, str]]:
     """
     try:
         return frozenset(_pairs((directory / _NAME).read_bytes()))
-    except FileNotFoundError:  # another pool, or an earlier release
+    except FileNotFoundError:  # of another pool
         return frozenset()
 
 

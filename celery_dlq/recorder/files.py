@@ -19,7 +19,6 @@ from celery_dlq.recorder.segment import (
     CopiedMessage,
     EntryState,
     ListedEntry,
-    NewerFile,
     message_from,
     read,
 )
@@ -35,8 +34,6 @@ class FilesState(str, Enum):
     IN_USE = "in use"
     #: Its process is gone.
     GONE = "gone"
-    #: A newer release wrote in it, and only such a release can read it.
-    NEWER = "newer"
     #: Only damaged files are left in it.
     DAMAGED = "damaged"
     #: This user may not read it.
@@ -72,7 +69,7 @@ class Standing:
     forgotten: int
     #: When the oldest files with forgotten messages of killed workers were last changed; None without any.
     oldest_at: datetime | None
-    #: Directories whose messages cannot be counted: they cannot be read, or a newer release wrote them.
+    #: Directories whose messages cannot be counted, because they cannot be read.
     uncounted: int = 0
 
 
@@ -85,7 +82,7 @@ def standing(found: Iterable[ProcessFiles]) -> Standing:
         unrecovered=sum(one.messages for one in gone),
         forgotten=sum(one.forgotten for one in gone),
         oldest_at=min((one.written_at for one in gone if one.forgotten), default=None),
-        uncounted=sum(one.state in (FilesState.NEWER, FilesState.UNREADABLE) for one in every),
+        uncounted=sum(one.state is FilesState.UNREADABLE for one in every),
     )
 
 
@@ -117,8 +114,6 @@ class LockedFiles:
         self.ran_here: bool = owner_found is not None and owner_found.ran_on_this_boot
         #: The files that were read.
         self._files: list[_File] = []
-        #: The files that only a newer release can read, and why.
-        self.newer: dict[Path, NewerFile] = {}
 
     def has_returned(self, message: CopiedMessage) -> bool:
         """Whether the body of a message returned in its process, and its result was on its way.
@@ -138,11 +133,7 @@ class LockedFiles:
         :raises OSError: a file cannot be read.
         """
         for path in _files(self.directory):
-            try:
-                contents = read(path.read_bytes())
-            except NewerFile as error:
-                self.newer[path] = error
-                continue
+            contents = read(path.read_bytes())
             file = _File(path, {entry.start for entry in contents.entries}, contents.is_damaged)
             self._files.append(file)
             for entry in contents.entries:
@@ -206,28 +197,17 @@ def locked_files(directory: Path) -> Iterator[LockedFiles | None]:
 
 def _look_at(directory: Path) -> ProcessFiles:
     files = [*directory.iterdir()]
-    counts = [_count(path) for path in _files(directory)]
-    known = [count for count in counts if count is not None]
+    entries = [entry for path in _files(directory) for entry in read(path.read_bytes()).entries]
     statuses = [path.stat() for path in files] or [directory.stat()]
     return ProcessFiles(
         path=directory,
-        state=FilesState.NEWER if None in counts else _state(directory),
+        state=_state(directory),
         owner=owner.owner_in(directory),
-        messages=sum(messages for messages, _ in known),
-        forgotten=sum(forgotten for _, forgotten in known),
+        messages=len(entries),
+        forgotten=sum(entry.is_acknowledged for entry in entries),
         size=sum(status.st_blocks * 512 for status in statuses),
         written_at=datetime.fromtimestamp(max(s.st_mtime for s in statuses), timezone.utc),
     )
-
-
-def _count(path: Path) -> tuple[int, int] | None:
-    """The number of messages in a file that have not ended, and of those that the broker has certainly
-    forgotten; None if a newer release wrote it."""
-    try:
-        entries = read(path.read_bytes()).entries
-    except NewerFile:
-        return None
-    return len(entries), sum(entry.is_acknowledged for entry in entries)
 
 
 def _state(directory: Path) -> FilesState:

@@ -23,13 +23,9 @@ from weakref import WeakSet
 from celery_dlq.base.codec import decode_table, encode_table, quick_json
 from celery_dlq.base.process import mapped
 
-#: The version of this
-FORMAT = 1
-
-_MAGIC = b"celery_dlq recorder\n"
-_NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
-#: Magic bytes and version, and their checksum.
-_HEADER = struct.Struct(f"<{_NAMED.size}sI")
+#: Magic bytes and the version of this layout, and their checksum.
+_NAMED = b"celery_dlq recorder\n" + (1).to_bytes(4, "little")
+_HEADER = _NAMED + zlib.crc32(_NAMED).to_bytes(4, "little")
 #: State, marks, checksum of the two lengths, bytes of the facts, bytes of the body, checksum of both.
 _HEAD = struct.Struct("<BBHIII")
 #: The head without its first byte, which is written last.
@@ -65,10 +61,6 @@ class Mark(IntFlag):
     SUCCEEDED = 2
 
 
-class NewerFile(ValueError):
-    """A newer release wrote the file."""
-
-
 @dataclass(frozen=True)
 class ListedEntry:
     """An entry that had not ended."""
@@ -99,10 +91,9 @@ def size_for(facts: bytes, body: bytes) -> int:
 
 
 def write_header(file: mmap.mmap) -> None:
-    """Make ``file`` an empty file of this"""
+    """Make ``file`` an empty file of this layout."""
     clear(file)
-    named = _NAMED.pack(_MAGIC, FORMAT)
-    file[: _HEADER.size] = _HEADER.pack(named, zlib.crc32(named))
+    file[: len(_HEADER)] = _HEADER
 
 
 def clear(file: mmap.mmap) -> None:
@@ -143,27 +134,13 @@ def wipe_entry(file: mmap.mmap, start: int, following: int) -> None:
 
 
 def read(data: bytes) -> Contents:
-    """The entries of a file that had not ended. If the file is damaged, those that are whole.
-
-    :raises NewerFile: a newer release wrote it.
-    """
+    """The entries of a file that had not ended. If the file is damaged, those that are whole."""
     if not data.strip(b"\0"):  # its process was killed while it made the file
         return Contents((), is_damaged=False)
-    version = _version(data)
-    if version is not None and version > FORMAT:
-        raise NewerFile(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
-    found = list(_entries(data) if version == FORMAT else _whole_entries(data, FIRST))
+    has_header = data.startswith(_HEADER) and len(data) >= FIRST
+    found = list(_entries(data) if has_header else _whole_entries(data, FIRST))
     entries = tuple(item for item in found if item is not None)
-    return Contents(entries, is_damaged=version != FORMAT or len(entries) < len(found))
-
-
-def _version(data: bytes) -> int | None:
-    """None if the header is damaged."""
-    if len(data) < FIRST:
-        return None
-    named, checksum = _HEADER.unpack_from(data)
-    magic, version = _NAMED.unpack(named)
-    return version if magic == _MAGIC and zlib.crc32(named) == checksum else None
+    return Contents(entries, is_damaged=not has_header or len(entries) < len(found))
 
 
 def _entries(data: bytes) -> Iterator[ListedEntry | None]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.errors import SettingsError, page
+from celery_dlq.errors import SettingsError
 from celery_dlq.settings.validation import (
     ARCHIVE_URL,
-    AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
     HOOKS,
@@ -21,7 +19,6 @@ from celery_dlq.settings.validation import (
     PREFIX,
     REDRIVE_TRACE,
     RETENTION,
-    ROUTES,
     RULES,
     SHARE,
     STORE_URL_VARIABLE,
@@ -30,6 +27,7 @@ from celery_dlq.settings.validation import (
     Allowed,
     allowed_values,
     given_settings,
+    named_objects,
     number,
     problem_of,
     read_values,
@@ -188,41 +186,13 @@ class Settings:
         "celery_dlq.FingerprintInput and returns a string or a list of strings. Failures with the same "
         "result are in one group. If it returns None or fails, the built-in recipe is used.",
     )
-    on_dead_letter: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with every letter that is stored, whether it died for the first time or again. Hooks are "
-        "called in the process that wrote to the store, in threads of their own.",
-    )
-    on_new_group: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with a group when its first letter is stored.",
-    )
-    on_regression: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with a group that failed again after it was resolved or ignored.",
-    )
-    on_operation_aborted: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with an operation that its guard has aborted.",
-    )
-    on_auto_redrive_suspended: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with the status of an automatic redrive that has suspended itself.",
-    )
-    on_worker_stalled: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called in a stalled worker, with what it has seen; see dlq_stall_after.",
-    )
-    on_redriven: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with every letter whose message was sent back to the broker.",
-    )
-    on_resolved: Sequence[Any] = _setting(
-        (), HOOKS,
-        "Called with every letter whose message succeeded.",
+    hooks: Mapping[str, Sequence[Any]] | None = _setting(
+        None, HOOKS,
+        "Functions that are called when something happens to letters: lists of them by the kind of event. "
+        "They are called in the process that wrote to the store, in threads of their own.",
     )
     routes: Sequence[Any] = _setting(
-        (), ROUTES,
+        (), named_objects("Route"),
         "Route objects: letters that belong together, and the owner, tags and hooks of each route. A "
         "letter is on the first route that takes its last failure.",
     )
@@ -268,7 +238,7 @@ class Settings:
         "which you serve. Needs the extra prometheus.",
     )
     auto_redrive: Sequence[Any] = _setting(
-        (), AUTO_REDRIVES,
+        (), named_objects("AutoRedrive"),
         "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, the "
         "first one takes it.",
     )
@@ -332,20 +302,10 @@ class ReadSettings:
         return self.settings
 
 
-#: Settings of earlier releases, and why they have no effect any more.
-ENDED = {
-    "on_stall": f"a stalled worker no longer ends itself; restart it: {page('stalled-workers')}",
-    "redis_atomic_take": "workers take messages from Redis in one step wherever Redis allows it",
-}
-
-
 def read_settings(app: Any) -> ReadSettings:
     """The settings of a Celery app, as far as they are valid. Raises nothing."""
     names = allowed_values(Settings)
     given = given_settings(app.conf)
-    for name in ENDED.keys() & given.keys():
-        text = f"Setting {given.pop(name)!r} has no effect any more: {ENDED[name]}. Remove the setting."
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
     unknown = [
         unknown_setting(name, key, names)
         for name, key in sorted(given.items())

@@ -106,9 +106,17 @@ EXCEPTIONS = Allowed(
     "a list of exception classes or their dotted names",
     lambda value: _is_list(value) and all(_names_exception(item) for item in value),
 )
+#: The kinds of events for which hooks are called.
+HOOK_KINDS = (
+    "dead_letter", "new_group", "regression", "operation_aborted", "auto_redrive_suspended",
+    "worker_stalled", "redriven", "resolved",
+)  # fmt: skip
 HOOKS = Allowed(
-    "a list of callables or their dotted names",
-    lambda value: _is_list(value) and all(map(_names_callable, value)),
+    f"a dict of lists of callables or their dotted names, by {', '.join(HOOK_KINDS[:-1])} or "
+    f"{HOOK_KINDS[-1]}; or None",
+    lambda value: (
+        value is None or (isinstance(value, Mapping) and all(map(_is_hooks, value.items())))
+    ),
 )
 MAYBE_CALLABLE = Allowed(
     "a callable or its dotted name, or None",
@@ -118,17 +126,6 @@ RULES = Allowed(
     "a list of celery_dlq.Rule objects",
     lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
 )
-AUTO_REDRIVES = Allowed(
-    "a list of celery_dlq.AutoRedrive objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "AutoRedrive"),
-)
-
-ROUTES = Allowed(
-    "a list of celery_dlq.Route objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "Route"),
-)
-
-
 RETENTION = Allowed(
     "a celery_dlq.Retention object, or None",
     lambda value: value is None or _is_a(value, "Retention"),
@@ -143,10 +140,16 @@ def _is_a(value: object, name: str) -> bool:
     )
 
 
-def _have_own_names(items: Sequence[Any], kind: str) -> bool:
-    """Whether all ``items`` are of the class ``kind``, and have names of their own."""
-    names = [item.name for item in items if _is_a(item, kind)]
-    return len(items) == len(names) == len(set(names))
+def named_objects(kind: str) -> Allowed:
+    """A list of objects of the class ``kind`` of this package, with different names."""
+
+    def accepts(value: Any) -> bool:
+        if not _is_list(value):
+            return False
+        names = [item.name for item in value if _is_a(item, kind)]
+        return len(value) == len(names) == len(set(names))
+
+    return Allowed(f"a list of celery_dlq.{kind} objects with different names", accepts)
 
 
 def _is_list(value: object) -> bool:
@@ -157,6 +160,11 @@ def _names_exception(item: object) -> bool:
     if isinstance(item, type):
         return issubclass(item, BaseException)
     return isinstance(item, str) and bool(item)
+
+
+def _is_hooks(item: tuple[object, Any]) -> bool:
+    kind, hooks = item
+    return kind in HOOK_KINDS and _is_list(hooks) and all(map(_names_callable, hooks))
 
 
 def _names_callable(item: object) -> bool:

@@ -15,7 +15,6 @@ from typing import IO, TypeVar
 from celery_dlq.base.process import private_opener
 from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.spool.segment import (
-    NewerRecord,
     Record,
     Segment,
     decode,
@@ -54,9 +53,8 @@ class Drained:
     #: Lines and records that were set aside.
     torn: int = 0
     refused: int = 0
-    #: Names of files that stay: a newer release wrote them, their writer lives, another process drains
-    #: them, or they cannot be read or removed.
-    newer: tuple[str, ...] = ()
+    #: Names of files that stay: their writer lives, another process drains them, or they cannot be read or
+    #: removed.
     in_use: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
@@ -65,7 +63,7 @@ class Drained:
 
 
 def drain_file(path: Path, save: Save) -> Iterator[Drained]:
-    """Drain one file, and remove it unless a newer release wrote a part of it.
+    """Drain one file, and remove it.
 
     :raises OSError: the file cannot be read or removed, or its lines cannot be set aside.
     :raises StoreError: ``save`` raised it.
@@ -74,24 +72,16 @@ def drain_file(path: Path, save: Save) -> Iterator[Drained]:
         if file is None:
             yield Drained(in_use=(path.name,) if path.exists() else ())
             return
-        aside, newer = _Aside(path), ""
+        aside = _Aside(path)
         for step in _steps(file):
-            newer = newer or step.newer
             refused = hand_over(step.records, save)
             aside.put(TORN_SUFFIX, step.torn)
             aside.put(REFUSED_SUFFIX, [step.lines[place] for place in refused])
             yield Drained(
                 stored=len(step.records) - len(refused), torn=len(step.torn), refused=len(refused)
             )
-        if newer:
-            logger.error("spool file %s stays: it contains %s; %s", path, newer, _UPGRADE)
-            yield Drained(newer=(path.name,))
-            return
         aside.log()
         path.unlink(missing_ok=True)
-
-
-_UPGRADE = "run: pip install --upgrade celery-dlq"
 
 
 def hand_over(records: Sequence[R], save: Callable[[Sequence[R]], object]) -> list[int]:
@@ -127,8 +117,6 @@ class _Step:
     #: The lines of the records.
     lines: list[bytes] = field(default_factory=list)
     torn: list[bytes] = field(default_factory=list)
-    #: Describes a line that a newer release wrote; empty if every line is of this release or older.
-    newer: str = ""
     size: int = 0
 
     @property
@@ -139,8 +127,6 @@ class _Step:
         self.size += len(line)
         try:
             record = decode(line)
-        except NewerRecord as error:
-            self.newer = self.newer or str(error)
         except (ValueError, RecursionError):
             self.torn.append(line)
         else:
@@ -204,8 +190,6 @@ class Spool:
         self.directory: Path = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
-        # Files that a newer release wrote, with their size, so that they are not read again.
-        self._newer: dict[Path, int] = {}
 
     def append(self, records: Sequence[Record]) -> None:
         """Keep ``records``, all or none; they are on disk when this method returns.
@@ -280,14 +264,8 @@ class Spool:
                 segment.close()
 
     def _drain_one(self, path: Path, save: Save) -> Generator[Drained, None, None]:
-        if self._newer.get(path) == _size(path):
-            yield Drained(newer=(path.name,))
-            return
         try:
-            for step in drain_file(path, save):
-                if step.newer:
-                    self._newer[path] = _size(path)
-                yield step
+            yield from drain_file(path, save)
         except OSError as error:
             logger.error("spool file %s cannot be drained and stays: %s", path, error)  # noqa: TRY400 - the line says why
             yield Drained(failed=(path.name,))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from celery_dlq.base.process import try_lock
 from celery_dlq.spool.directory import REFUSED_SUFFIX, TORN_SUFFIX
-from celery_dlq.spool.segment import SUFFIX, NewerRecord, decode
+from celery_dlq.spool.segment import SUFFIX, decode
 
 
 class FileState(str, Enum):
@@ -26,8 +25,6 @@ class FileState(str, Enum):
     IN_USE = "in use"
     #: The next drain takes it.
     WAITING = "waiting"
-    #: A newer release wrote it, and only such a release can read it.
-    NEWER = "newer"
     #: It holds incomplete lines.
     TORN = "torn"
     #: It holds records that the store does not accept.
@@ -74,36 +71,30 @@ def look(directory: Path) -> Iterator[SpoolFile]:
 
 def _look_at(path: Path) -> SpoolFile:
     status = path.stat()
-    records, newer = _count(path)
     return SpoolFile(
         name=path.name,
-        state=_ASIDE.get(path.suffix) or _state(path, newer=newer),
-        records=records,
+        state=_ASIDE.get(path.suffix)
+        or (FileState.IN_USE if _is_locked(path) else FileState.WAITING),
+        records=_count(path),
         size=status.st_size,
         written_at=datetime.fromtimestamp(status.st_mtime, timezone.utc),
     )
 
 
-def _state(path: Path, *, newer: bool) -> FileState:
+def _is_locked(path: Path) -> bool:
     with path.open("rb") as file:
-        if not try_lock(file, fcntl.LOCK_SH):
-            return FileState.IN_USE
-    return FileState.NEWER if newer else FileState.WAITING
+        return not try_lock(file, fcntl.LOCK_SH)
 
 
-def _count(path: Path) -> tuple[int, bool]:
-    """The number of readable lines, and whether a newer release wrote one."""
+def _count(path: Path) -> int:
+    """The number of lines that are records."""
     with path.open("rb") as file:
-        found = Counter(map(_readable, file))
-    return found[True], bool(found[None])
+        return sum(map(_is_record, file))
 
 
-def _readable(line: bytes) -> bool | None:
-    """Whether ``line`` is a record; None if a newer release wrote it."""
+def _is_record(line: bytes) -> bool:
     try:
         decode(line)
-    except NewerRecord:
-        return None
     except (ValueError, RecursionError):
         return False
     return True

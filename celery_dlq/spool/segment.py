@@ -31,10 +31,6 @@ _HEAD = '{"kind"'
 _JSON = json.JSONDecoder()
 
 
-class NewerRecord(ValueError):
-    """A whole record that this release cannot read, because a newer one wrote it."""
-
-
 def encode(record: Record) -> bytes:
     """One spool line."""
     kind = "letter" if isinstance(record, DeadLetter) else "outcome"
@@ -45,8 +41,7 @@ def encode(record: Record) -> bytes:
 def decode(line: bytes) -> Record:
     """The record of one spool line.
 
-    :raises NewerRecord: a newer release wrote the line.
-    :raises ValueError: the line is torn, or is not a record.
+    :raises ValueError: the line is torn, or is not a record that this release can read.
     """
     return _record_of(json.loads(line))
 
@@ -54,8 +49,7 @@ def decode(line: bytes) -> Record:
 def find_record(line: str) -> Record | None:
     """The record in a line of a log, which is plain text or a JSON object; None if the line has no record.
 
-    :raises NewerRecord: a newer release wrote the record.
-    :raises ValueError: a record begins in this line, but is cut off.
+    :raises ValueError: a record begins in this line, but is cut off, or this release cannot read it.
     """
     start = line.find(_HEAD)
     if start >= 0:
@@ -83,11 +77,8 @@ def _record_of(data: Any) -> Record:
     kind = data.pop("kind")
     try:
         return _KINDS[kind].from_dict(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Whole JSON with a kind and a format is not torn: it has a new kind, field, reason or format.
-        raise NewerRecord(
-            f"a {kind} of format {data['format']} that this release cannot read ({error!r})"
-        ) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a {kind} that this release cannot read ({error!r})") from error
 
 
 def _texts(value: Any) -> Iterator[str]:

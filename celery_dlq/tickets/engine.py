@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import urllib.error
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from http.client import HTTPException
 from typing import Any, ClassVar, NamedTuple
 from urllib.request import Request
@@ -18,7 +19,7 @@ from celery_dlq.classify.wait import retry_after
 from celery_dlq.errors import CeleryDLQError, HandlerError, SettingsError, TicketError, page
 from celery_dlq.hooks.http import USER_AGENT, make_opener, may_pass, origin_of, text_of, unanswered
 from celery_dlq.model.handling import HandlerLetter, Leave, Ticket
-from celery_dlq.settings.validation import Allowed
+from celery_dlq.settings.validation import Allowed, number
 from celery_dlq.tickets.text import TicketText, text_about
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -37,6 +38,27 @@ _MEANINGS = {
     422: "It does not accept the issue. Check labels, assignees and the type.",
 }
 _NOT_ACCEPTED = "It does not accept the request. Check the definition."
+
+
+def allowed(values: Allowed) -> Mapping[str, Allowed]:
+    """The metadata of a field of a definition: its allowed values."""
+    return {"allowed": values}
+
+
+def one(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Mapping[str, Allowed]:
+    """Allows a value of one of ``kinds`` whose text ``pattern`` matches as a whole."""
+    matches = re.compile(pattern, re.ASCII).fullmatch
+    return allowed(
+        Allowed(words, lambda value: type(value) in kinds and matches(str(value)) is not None)
+    )
+
+
+def several(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Mapping[str, Allowed]:
+    """Allows a list of such values."""
+    accepts = one(pattern, words, kinds)["allowed"].accepts
+    return allowed(
+        Allowed(words, lambda value: isinstance(value, (list, tuple)) and all(map(accepts, value)))
+    )
 
 
 class Row(NamedTuple):
@@ -66,25 +88,24 @@ class TicketHandler(ABC):
 
     #: ``@dlq.handler`` reads this, and then demands ``once_per_group=True``.
     opens_tickets: ClassVar[bool] = True
-    #: The allowed values of a definition, by name.
-    allowed: ClassVar[Mapping[str, Allowed]]
     #: The name of the system, for people; and the field of its answers with the address of a ticket.
     system: ClassVar[str]
     address: ClassVar[str]
 
     #: The name after ``celery -A``, for the commands in the ticket.
-    app: str = ""
+    app: str = field(
+        default="",
+        metadata=one(r"[\w.:-]*", "the name after `celery -A`, such as shop, or an empty string"),
+    )
     #: Time limit in seconds for connecting to the system, and for each wait for bytes.
-    timeout: float = 10.0
+    timeout: float = field(default=10.0, metadata=allowed(number(0.05, 300, "seconds")))
 
     def __post_init__(self) -> None:
-        values = [
-            (item, getattr(self, item.name), self.allowed[item.name]) for item in fields(self)
-        ]
+        values = [(item, getattr(self, item.name)) for item in fields(self)]
         problems = [
-            f"{item.name}{f' = {value!r}' if item.repr else ''} is not {allowed.words}"
-            for item, value, allowed in values
-            if not allowed.accepts(value)
+            f"{item.name}{f' = {value!r}' if item.repr else ''} is not {item.metadata['allowed'].words}"
+            for item, value in values
+            if not item.metadata["allowed"].accepts(value)
         ]
         if problems:
             said = f"{type(self).__name__}: {'; '.join(problems)}"

@@ -12,34 +12,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.http import origin_of
 from celery_dlq.hooks.services import key_of, signed
 from celery_dlq.hooks.words import letter_data
-from celery_dlq.settings.validation import TEXT, Allowed, number
-from celery_dlq.tickets.engine import Row, TicketHandler
+from celery_dlq.settings.validation import TEXT, Allowed
+from celery_dlq.tickets.engine import Row, TicketHandler, allowed, one, several
 from celery_dlq.tickets.text import TicketText
-
-
-def _one(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Allowed:
-    """A value of one of ``kinds`` whose text ``pattern`` matches as a whole."""
-    matches = re.compile(pattern, re.ASCII).fullmatch
-    return Allowed(words, lambda value: type(value) in kinds and matches(str(value)) is not None)
-
-
-def _list(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Allowed:
-    """A list of such values."""
-    item = _one(pattern, words, kinds)
-    return Allowed(
-        words, lambda value: isinstance(value, (list, tuple)) and all(map(item.accepts, value))
-    )
 
 
 def _is_secret(value: Any) -> bool:
@@ -49,6 +34,9 @@ def _is_secret(value: Any) -> bool:
         return False
 
 
+_SECRET = allowed(
+    Allowed("whsec_ and 24 to 64 bytes in base64; make one: openssl rand -base64 32", _is_secret)
+)
 #: A token may travel without encryption only within this host.
 _URL = r"(https://([\w.-]+|\[[\da-f:.]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:\d{1,5})?(/[!-\"$->@-~]*)?"
 _URL_WORDS = (
@@ -57,16 +45,9 @@ _URL_WORDS = (
 )
 _LABELS, _NUMBER = "a list of names, such as ('celery',)", r"[1-9]\d*"
 _PROJECT = "a project as group/name, such as 'acme/shop', or its number"
-_COMMON: Mapping[str, Allowed] = {
-    "app": _one(r"[\w.:-]*", "the name after `celery -A`, such as shop, or an empty string"),
-    "timeout": number(0.05, 300, "seconds"),
-    "url": _one(_URL, f"{_URL_WORDS} or a query"),
-    # It becomes a header. An error about a header with a line break would show the token.
-    "token": _one(
-        r"[!-~]+", "a text of printable ASCII characters without blanks; is its variable set?"
-    ),
-    "labels": _list(r".+", _LABELS),
-}
+_API = one(_URL, f"{_URL_WORDS} or a query")
+# It becomes a header. An error about a header with a line break would show the token.
+_TOKEN = one(r"[!-~]+", "a text of printable ASCII characters without blanks; is its variable set?")
 
 
 @dataclass(frozen=True)
@@ -83,18 +64,17 @@ class GitHubIssues(TicketHandler):
     """
 
     system, address = "GitHub", "html_url"
-    allowed: ClassVar[Mapping[str, Allowed]] = {
-        **_COMMON,
-        "repo": _one(r"[\w.-]+/[\w.-]+", "a repository as owner/name, such as 'acme/shop'"),
-        "assignees": _list(r".+", "a list of login names, such as ('ann',)"),
-    }
 
-    repo: str
+    repo: str = field(
+        metadata=one(r"[\w.-]+/[\w.-]+", "a repository as owner/name, such as 'acme/shop'")
+    )
     _: KW_ONLY
-    token: str = field(repr=False)
-    url: str = "https://api.github.com"
-    labels: Sequence[str] = ()
-    assignees: Sequence[str] = ()
+    token: str = field(repr=False, metadata=_TOKEN)
+    url: str = field(default="https://api.github.com", metadata=_API)
+    labels: Sequence[str] = field(default=(), metadata=several(r".+", _LABELS))
+    assignees: Sequence[str] = field(
+        default=(), metadata=several(r".+", "a list of login names, such as ('ann',)")
+    )
 
     def _row(self, mark: str, text: TicketText) -> Row:
         """Pull requests are in the list, too; no more than 50 have the label of one group."""
@@ -125,19 +105,17 @@ class GitLabIssues(TicketHandler):
     """
 
     system, address = "GitLab", "web_url"
-    allowed: ClassVar[Mapping[str, Allowed]] = {
-        **_COMMON,
-        "project": _one(rf"[\w.-]+(/[\w.-]+)+|{_NUMBER}", _PROJECT, (str, int)),
-        "labels": _list(r"[^,]+", f"{_LABELS}, without commas"),
-        "assignee_ids": _list(_NUMBER, "a list of numbers of users, such as (17,)", (int,)),
-    }
 
-    project: str | int
+    project: str | int = field(metadata=one(rf"[\w.-]+(/[\w.-]+)+|{_NUMBER}", _PROJECT, (str, int)))
     _: KW_ONLY
-    token: str = field(repr=False)
-    url: str = "https://gitlab.com"
-    labels: Sequence[str] = ()
-    assignee_ids: Sequence[int] = ()
+    token: str = field(repr=False, metadata=_TOKEN)
+    url: str = field(default="https://gitlab.com", metadata=_API)
+    labels: Sequence[str] = field(
+        default=(), metadata=several(r"[^,]+", f"{_LABELS}, without commas")
+    )
+    assignee_ids: Sequence[int] = field(
+        default=(), metadata=several(_NUMBER, "a list of numbers of users, such as (17,)", (int,))
+    )
 
     def _row(self, mark: str, text: TicketText) -> Row:
         """The list knows an issue as soon as it exists."""
@@ -172,23 +150,21 @@ class JiraIssues(TicketHandler):
     """
 
     system, address = "Jira", "key"
-    allowed: ClassVar[Mapping[str, Allowed]] = {
-        **_COMMON,
-        "project": _one(r"[A-Za-z]\w*", "the key of a project, such as 'SHOP'"),
-        "email": _one(r"([!-9;-~]+@[!-9;-~]+)?", "an email address, or an empty string"),
-        "issue_type": TEXT,
-        "labels": _list(r"\S+", f"{_LABELS}, without blanks"),
-        "assignee": _one(r"[!-~]*", "the id or name of a user, or an empty string"),
-    }
 
-    project: str
+    project: str = field(metadata=one(r"[A-Za-z]\w*", "the key of a project, such as 'SHOP'"))
     _: KW_ONLY
-    url: str
-    token: str = field(repr=False)
-    email: str = ""
-    issue_type: str = "Bug"
-    labels: Sequence[str] = ()
-    assignee: str = ""
+    url: str = field(metadata=_API)
+    token: str = field(repr=False, metadata=_TOKEN)
+    email: str = field(
+        default="", metadata=one(r"([!-9;-~]+@[!-9;-~]+)?", "an email address, or an empty string")
+    )
+    issue_type: str = field(default="Bug", metadata=allowed(TEXT))
+    labels: Sequence[str] = field(
+        default=(), metadata=several(r"\S+", f"{_LABELS}, without blanks")
+    )
+    assignee: str = field(
+        default="", metadata=one(r"[!-~]*", "the id or name of a user, or an empty string")
+    )
 
     def _row(self, mark: str, text: TicketText) -> Row:
         """Version 2 of the API is on both, except that Cloud has another search."""
@@ -227,21 +203,18 @@ class TicketWebhook(TicketHandler):
     """
 
     system, address = "The ticket webhook", "url"
-    allowed: ClassVar[Mapping[str, Allowed]] = {
-        **_COMMON,
-        "url": _one(rf"{_URL}(\?[!-\"$-~]*)?", _URL_WORDS),
-        "secret": Allowed(
-            "whsec_ and 24 to 64 bytes in base64; make one: openssl rand -base64 32", _is_secret
-        ),
-        "clock": Allowed("a function", callable),
-    }
 
     #: The address may contain a secret, as the addresses of Slack's webhooks do.
-    url: str = field(repr=False)
+    url: str = field(repr=False, metadata=one(rf"{_URL}(\?[!-\"$-~]*)?", _URL_WORDS))
     _: KW_ONLY
-    secret: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False, metadata=_SECRET)
     #: Seconds since 1970, for signatures.
-    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+    clock: Callable[[], float] = field(
+        default=time.time,
+        repr=False,
+        compare=False,
+        metadata=allowed(Allowed("a function", callable)),
+    )
 
     def __repr__(self) -> str:
         return f"<TicketWebhook {origin_of(self.url)}>"

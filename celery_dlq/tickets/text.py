@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -70,7 +70,7 @@ def text_about(letter: DeadLetter, app: str) -> TicketText:
     return TicketText(
         letter=letter,
         title=clip(flat(title), TITLE_LIMIT),
-        facts="\n".join(f"{name}: {value}" for name, value in _facts(letter) if value),
+        facts="\n".join(f"{name}: {_line(value)}" for name, value in _facts(letter) if value),
         # Someone will copy the commands into a shell.
         commands=(
             f"{command} groups show {shlex.quote(_line(letter.fingerprint))}",
@@ -80,16 +80,13 @@ def text_about(letter: DeadLetter, app: str) -> TicketText:
     )
 
 
-def _facts(letter: DeadLetter) -> Iterator[tuple[str, str]]:
-    yield "Group", _line(letter.fingerprint)
-    yield "Letter", _line(letter.task_id)
-    yield "Task", _line(letter.task)
-    yield "Exception", _line(letter.exception_type)
-    yield "Reason", letter.reason.value
-    yield "First failure", _time(letter.first_failed_at)
-    yield "Last failure", _time(letter.last_failed_at)
-    yield "Release", _line(letter.release)
-    yield "Worker", _line(letter.worker)
+def _facts(letter: DeadLetter) -> Sequence[tuple[str, str]]:
+    return (
+        ("Group", letter.fingerprint), ("Letter", letter.task_id), ("Task", letter.task),
+        ("Exception", letter.exception_type), ("Reason", letter.reason.value),
+        ("First failure", _time(letter.first_failed_at)), ("Last failure", _time(letter.last_failed_at)),
+        ("Release", letter.release), ("Worker", letter.worker),
+    )  # fmt: skip
 
 
 def _line(text: str) -> str:

@@ -121,7 +121,7 @@ class Recovered:
     waiting: int = 0
     #: Files that are kept, because something in them cannot be read.
     damaged: tuple[Path, ...] = ()
-    #: Directories that cannot be read, or that have files which only a newer release can read.
+    #: Directories that cannot be read.
     failed: tuple[Path, ...] = ()
     #: Reports for the store about everything that is left for later.
     reports: tuple[RecorderReport, ...] = ()
@@ -254,8 +254,6 @@ class Recovery:
         done += self._store(ends)
         if early:
             done += Recovered(waiting=len(early), reports=(waiting(found, early),))
-        for path, newer in found.newer.items():
-            done += self._stays(found.directory, f"{path.name}: {newer}")
         damaged = found.finish()
         for path in damaged:
             logger.error(

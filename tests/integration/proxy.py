@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from celery_dlq.drill import proxy
+from celery_dlq.drill import place
 
 
 class _Link:
@@ -17,7 +17,7 @@ class _Link:
         self.flows.set()
 
 
-class Proxy(proxy.Proxy):
+class Proxy(place.Proxy):
     """Passes connections on to a server, until it has to hold them or to cut them off.
 
     :param mark: marks each connection on which the client sends these bytes; :meth:`freeze` is about these.

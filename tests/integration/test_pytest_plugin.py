@@ -42,7 +42,7 @@ def app(called: list[object]) -> Iterator[Celery]:
     """An app whose broker, results and store do not answer."""
     app = Celery("shop", set_as_current=False)
     app.conf.update(ELSEWHERE)
-    app.conf.dlq_on_new_group = [called.append]
+    app.conf.dlq_hooks = {"new_group": [called.append]}
     app.conf.dlq_routes = [Route("money", task="charge", owner="bob", hooks=[called.append])]
     queue = DeadLetterQueue.of(app)
     queue.on_dead_letter(called.append)

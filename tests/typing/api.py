@@ -179,7 +179,9 @@ class Keep(EventHook):
 
 
 assert_type(queue.on_resolved(Keep()), Keep)
-app.conf.dlq_on_new_group = [Slack("https://hooks.slack.com/x", flower="https://flower"), Log()]
+app.conf.dlq_hooks = {
+    "new_group": [Slack("https://hooks.slack.com/x", flower="https://flower"), Log()]
+}
 
 
 def mistakes() -> None:

@@ -6,6 +6,7 @@ from celery import Celery
 
 from celery_dlq import AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
+from celery_dlq.hooks import EventKind
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
 
 ONE = AutoRedrive("one", where=Filter(task="shop.charge"))
@@ -68,12 +69,9 @@ VALUES = {
             "memory://letters", "https://example.org/letters", "simplecache::s3://letters", 7,
         ],
     ),
-    **dict.fromkeys(
-        [f"on_{kind}" for kind in (
-            "dead_letter", "new_group", "regression", "operation_aborted", "redriven", "resolved",
-            "auto_redrive_suspended", "worker_stalled",
-        )],
-        ([[], ["shop.alerts.page"], [print, "shop.page"]], ["shop.page", print, [1], [""], None]),
+    "hooks": (
+        [None, {}, *({kind.value: ["shop.page", print]} for kind in EventKind), {"resolved": []}],
+        ["shop.page", [print], {"resolved": print}, {"resolved": [1]}, {"new_groups": []}],
     ),
 }  # fmt: skip
 
@@ -163,19 +161,6 @@ def test_a_key_that_is_like_no_other_points_to_the_docs(app):
     app.conf.dlq_zzz = 7
     with pytest.raises(SettingsError, match="not a setting of celery_dlq"):
         Settings.from_app(app)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("dlq_redis_atomic_take", True), ("dlq_redis_atomic_take", False),
-        ("dlq_on_stall", "log"), ("dlq_on_stall", "exit"),
-    ],
-)  # fmt: skip
-def test_a_setting_of_an_earlier_release_is_ignored_with_a_warning(app, name, value):
-    app.conf[name] = value
-    with pytest.warns(DeprecationWarning, match=f"'{name}' has no effect any more"):
-        assert Settings.from_app(app) == Settings()
 
 
 def test_all_that_is_wrong_is_said_at_once_and_has_its_default(app):

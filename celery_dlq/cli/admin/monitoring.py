@@ -35,39 +35,16 @@ class Status(IntEnum):
     """The exit statuses of Nagios plugins; their names start the output line."""
 
     OK = 0
-    WARNING = 1
     CRITICAL = 2
     UNKNOWN = 3
 
 
 @dataclass(frozen=True)
-class Limit:
-    """A value above ``warn`` is a warning, one above ``most`` is critical; None means never."""
-
-    name: str
-    warn: float | None
-    most: float | None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether either bound is set."""
-        return self.warn is not None or self.most is not None
-
-    def status(self, value: float) -> Status:
-        """The status of ``value``."""
-        if self.most is not None and value > self.most:
-            return Status.CRITICAL
-        if self.warn is not None and value > self.warn:
-            return Status.WARNING
-        return Status.OK
-
-
-@dataclass(frozen=True)
 class Measured:
-    """A value and its limit."""
+    """A value and its limit: one above it is critical."""
 
-    limit: Limit
     value: float
+    most: float
     #: The value in words.
     text: str
     #: Its name and unit for the performance data.
@@ -77,22 +54,17 @@ class Measured:
     @property
     def status(self) -> Status:
         """The status of the value."""
-        return self.limit.status(self.value)
+        return Status.CRITICAL if self.value > self.most else Status.OK
 
     @property
     def said(self) -> str:
         """The value in words, with its status if that is not OK."""
-        return (
-            self.text if self.status is Status.OK else f"{self.text} ({self.status.name.lower()})"
-        )
+        return self.text if self.status is Status.OK else f"{self.text} (critical)"
 
     @property
     def performance(self) -> str:
         """``'label'=value[unit];[warn];[crit];[min]`` of the Monitoring Plugins' guidelines."""
-        bounds = ";".join(
-            "" if one is None else _decimal(one) for one in (self.limit.warn, self.limit.most)
-        )
-        return f"{self.label}={_decimal(self.value)}{self.unit};{bounds};0"
+        return f"{self.label}={_decimal(self.value)}{self.unit};;{_decimal(self.most)};0"
 
 
 def _decimal(number: float) -> str:
@@ -142,17 +114,12 @@ def _per_minute(text: str) -> float:
 
 @click.command("check", cls=CheckCommand)
 @_limit_option("--max-depth", "Critical: more open letters than this.", "N", _whole)
-@_limit_option("--warn-depth", "Warning: more open letters than this.", "N", _whole)
 @_limit_option(
     "--max-age", "Critical: a letter has waited longer than this, such as 1d.", "DURATION", times.parse_span
 )  # fmt: skip
 @_limit_option(
-    "--warn-age", "Warning: a letter has waited longer than this.", "DURATION", times.parse_span
-)
-@_limit_option(
     "--max-rate", "Critical: letters arrive faster than this, such as 10/m.", "RATE", _per_minute
 )
-@_limit_option("--warn-rate", "Warning: letters arrive faster than this.", "RATE", _per_minute)
 @click.option(
     "--window", metavar="DURATION", default="10m", show_default=True, callback=read_with(times.parse_span),
     help="Period of the rate, in whole minutes, up to the last full minute.",
@@ -164,59 +131,50 @@ def _per_minute(text: str) -> float:
 @filters(only=MAIN_FILTERS)
 @pass_session
 def check(
-    session: Session, /, wanted: Filter, window: float, store_down: str, **limits: float | None
+    session: Session,
+    /,
+    wanted: Filter,
+    window: float,
+    store_down: str,
+    max_depth: float | None,
+    max_age: float | None,
+    max_rate: float | None,
 ) -> None:
     """Check that dead letters are within limits.
 
-    Prints one line with performance data, and exits like a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL,
-    3 UNKNOWN. The filters select the letters that count; rates accept only --task and --exception.
-    """
-    depth, age, rate = (
-        Limit(name, limits[f"warn_{name}"], limits[f"max_{name}"])
-        for name in ("depth", "age", "rate")
-    )
-    _check_limits(depth, age, rate)
+    Prints one line with performance data, and exits like a Nagios plugin: 0 OK, 2 CRITICAL, 3 UNKNOWN. The
+    filters select the letters that count; rates accept only --task and --exception.
+    """  # fmt: skip
+    if (max_depth, max_age, max_rate) == (None, None, None):
+        raise click.UsageError("Give a limit: --max-depth, --max-age or --max-rate.")
     wanted = checked(session, wanted)
-    store = session.store
-    found = [
-        *([_depth(store, wanted, depth)] if depth.is_given else []),
-        *([_age(store, wanted, age)] if age.is_given else []),
-        *([_rate(store, wanted, rate, window)] if rate.is_given else []),
-    ]
+    store, found = session.store, list[Measured]()
+    if max_depth is not None:
+        depth = store.counts.letters(wanted)
+        found.append(Measured(depth, max_depth, counted(depth, "letter"), "depth"))
+    if max_age is not None:
+        found.append(_age(store, wanted, max_age))
+    if max_rate is not None:
+        found.append(_rate(store, wanted, max_rate, window))
     worst = max(one.status for one in found)
     _end(worst, ", ".join(one.said for one in found), " ".join(one.performance for one in found))
 
 
-def _check_limits(*limits: Limit) -> None:
-    if not any(limit.is_given for limit in limits):
-        raise click.UsageError("Give a limit: --max-depth, --max-age or --max-rate.")
-    for limit in limits:
-        if limit.warn is not None and limit.most is not None and limit.warn > limit.most:
-            raise click.UsageError(
-                f"--warn-{limit.name} is above --max-{limit.name}, so it would never warn; lower it."
-            )
-
-
-def _depth(store: Store, wanted: Filter, limit: Limit) -> Measured:
-    depth = store.counts.letters(wanted)
-    return Measured(limit, depth, counted(depth, "letter"), "depth")
-
-
-def _age(store: Store, wanted: Filter, limit: Limit) -> Measured:
+def _age(store: Store, wanted: Filter, most: float) -> Measured:
     oldest = store.letters.oldest(wanted)
     if oldest is None:
-        return Measured(limit, 0.0, "none waiting", "age", "s")
+        return Measured(0.0, most, "none waiting", "age", "s")
     # A worker's clock may be ahead.
     seconds = max(0.0, (times.utc_now() - oldest).total_seconds())
-    return Measured(limit, seconds, f"the oldest has waited {times.duration(seconds)}", "age", "s")
+    return Measured(seconds, most, f"the oldest has waited {times.duration(seconds)}", "age", "s")
 
 
-def _rate(store: Store, wanted: Filter, limit: Limit, window: float) -> Measured:
+def _rate(store: Store, wanted: Filter, most: float, window: float) -> Measured:
     minutes = max(1, round(window / 60))
     until = times.utc_now().replace(second=0, microsecond=0)
     since = until - timedelta(minutes=minutes)
     rate = store.counts.arrivals(wanted, since=since, until=until) / minutes
-    return Measured(limit, rate, f"{rate:.3g} arrive per minute", "arrivals_per_minute")
+    return Measured(rate, most, f"{rate:.3g} arrive per minute", "arrivals_per_minute")
 
 
 def _end(status: Status, text: str, performance: str = "") -> NoReturn:

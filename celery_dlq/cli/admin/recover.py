@@ -42,7 +42,6 @@ _FIELDS: Sequence[Field] = (
 _REMARKS = {
     "in use": "Left to the workers that use them: {}",
     "waiting": "Could not be read or removed, and left: {}; see the log above.",
-    "newer": "Written by a newer release, and left: {}; run: pip install --upgrade celery-dlq",
     "torn": "Incomplete lines, set aside: {}; read them and keep a copy elsewhere.",
     "damaged": "Damaged, and kept: {}; what could be read was recovered. Keep a copy, and remove them.",
     "refused": "Refused by the store, set aside: {}; fix the cause, then run: {again}",
@@ -72,8 +71,8 @@ def recover(session: Session, file: IO[str] | None, lists: bool, form: str) -> N
     a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
 
     --list shows files of the spool and directories of the flight recorder. States: in use (its worker is
-    alive), waiting or gone (ready to be recovered), newer (written by a newer release), torn or damaged
-    (something in it cannot be read), refused (letters that the store does not accept).
+    alive), waiting or gone (ready to be recovered), torn or damaged (something in it cannot be read), refused
+    (letters that the store does not accept).
     """
     if file is not None:
         _store_file(session, file)
@@ -163,7 +162,7 @@ def _store_file(session: Session, file: IO[str]) -> None:
     again = list(_delivered_again(store, letters))
     session.done(f"{counted(stored, 'record')} stored.")
     if unreadable:
-        session.say(f"Cut off, or written by a newer release: {_shortened('line', unreadable)}")
+        session.say(f"Cut off, or not readable by this release: {_shortened('line', unreadable)}")
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
     if again:

@@ -65,7 +65,7 @@ def check_tasks(session: Session) -> Findings:
 
 
 def check_default_queue(session: Session) -> Findings:
-    """Whether workers read the default queue. It needs no connection."""
+    """Whether workers read the default queue."""
     conf, known = session.cli.app.conf, session.cli.app.amqp.queues
     if conf.task_queues and conf.task_default_queue not in known:
         yield warning(
@@ -77,7 +77,6 @@ def check_default_queue(session: Session) -> Findings:
 
 def check_queues(session: Session) -> Findings:
     """Whether workers read the queues that the app sends to."""
-    yield from check_default_queue(session)
     session.load_tasks()
     app = session.cli.app
     consumers = {} if no_remote_control(app) else _consumers(app)
@@ -181,28 +180,6 @@ def check_capture(session: Session) -> Findings:
         yield Finding(level, f"{named(tasks)}: {gap.why}")
 
 
-def check_waits(session: Session) -> Findings:
-    held = session.queue.hold.at_most_s
-    longest = {task.name: _longest_wait(task, session) for task in dlq_tasks(session.cli.app)}
-    beyond = [task for task, wait in longest.items() if wait > held]
-    if beyond:
-        wait = duration(max(longest.values()))
-        yield ok(
-            f"{named(beyond)}: a retry may wait {wait}; one longer than {duration(held)} is parked"
-        )
-    elif longest:
-        yield ok(f"no retry waits longer than {duration(held)}, so none is parked")
-
-
-def _longest_wait(task: Any, session: Session) -> float:
-    """The longest backoff or fixed delay plus the longest Retry-After."""
-    from celery_dlq.worker.body.again import policy_of
-
-    policy = policy_of(task)
-    own = policy.cap if policy.fixed_delay is None else policy.fixed_delay
-    return float(own + session.queue.settings.retry_after_max)
-
-
 def check_parked(session: Session) -> Findings:
     waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
     late = session.store.parked.overdue()
@@ -232,8 +209,23 @@ def check_circuits(session: Session) -> Findings:
         yield ok("none is open")
 
 
+def check_automations(session: Session) -> Findings:
+    """What the settings and the code say about automatic redrives and handlers: whether each can run, and
+    letters of its task can come."""
+    from celery_dlq.upkeep.automation.conditions import check_definitions
+
+    session.load_tasks()
+    tasks = session.task_names(may_have_letters)
+    check_definitions(session.cli.app, session.queue.settings, session.queue.handlers)
+    for one in session.queue.all_automations:
+        if unknown := unknown_task(one.where.task, tasks):
+            yield warning(f"{one.name}: where: {unknown}")
+
+
 def check_auto_redrives(session: Session) -> Findings:
     """One finding for each automatic redrive, and one if no worker runs them."""
+    from celery_dlq.upkeep.automation.engine import lease_of
+
     autos = session.queue.settings.auto_redrive
     if not autos:
         return
@@ -241,88 +233,39 @@ def check_auto_redrives(session: Session) -> Findings:
     session.queue.automations  # noqa: B018 - checks the definitions against the app's tasks
     for seen in seen_autos(session.store, autos, session.store.now()):
         yield from _auto(session, seen)
-    yield from _runner(session)
-
-
-def check_auto_definitions(session: Session) -> Findings:
-    """What the settings alone say about automatic redrives: whether each can ever run."""
-    from celery_dlq.upkeep.automation.conditions import check_definitions
-
-    session.load_tasks()
-    settings, tasks = session.queue.settings, session.task_names(may_have_letters)
-    check_definitions(session.cli.app, settings, session.queue.handlers)
-    for auto in settings.auto_redrive:
-        unknown = unknown_task(auto.where.task, tasks)
-        yield warning(f"{auto.name}: where: {unknown}") if unknown else ok(auto.name)
-
-
-def check_handler_definitions(session: Session) -> Findings:
-    """What the settings alone say about handlers: whether letters of their tasks can come."""
-    session.load_tasks()
-    handlers: Mapping[str, Handler] = session.queue.handlers
-    found = [*_of_unknown_tasks(session, handlers)]
-    yield from map(warning, found)
-    if handlers and not found:
-        yield ok(counted(len(handlers), "handler"))
-
-
-def check_handlers(session: Session) -> Findings:
-    """One finding for each handler that may never be called, and one if all can be."""
-    session.load_tasks()
-    handlers: Mapping[str, Handler] = session.queue.handlers
-    if not handlers:
-        return
-    unanswered = no_remote_control(session.cli.app)
-    unheard = () if unanswered else _without_worker(session, handlers)
-    found = [*_of_unknown_tasks(session, handlers), *unheard]
-    yield from map(warning, found)
-    if unanswered:
-        yield ok(f"{unanswered} whether they know {counted(len(handlers), 'handler')}")
-    elif not found:
-        yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
-
-
-def _auto(session: Session, seen: SeenAuto) -> Findings:
-    name = seen.auto.name
-    unknown = unknown_task(seen.auto.where.task, session.task_names(may_have_letters))
-    if seen.stopped:
-        # Only a suspension needs attention: a pause was a person's decision.
-        level = Level.WARNING if seen.state is AutoState.SUSPENDED else Level.OK
-        resume = session.command("auto", "resume", name)
-        yield Finding(level, f"{name}: {seen.stopped}; after a fix, run: {resume}")
-    if unknown:
-        yield warning(f"{name}: where: {unknown}")
-    elif not _ever_matched(session, seen.auto.where):
-        yield warning(
-            f"{name}: its where matches no letter of the store, open or closed; compare it with: "
-            f"{session.command('groups')}"
-        )
-    elif not seen.stopped:
-        yield ok(f"{name}: {seen.state.value}, {counted(seen.held, 'held letter')}")
-
-
-def _runner(session: Session) -> Findings:
-    from celery_dlq.upkeep.automation.engine import lease_of
-
-    lease = session.store.leases.to_do(lease_of(session.cli.app))
-    if lease.lease_free_in_s <= 0:
+    if session.store.leases.to_do(lease_of(session.cli.app)).lease_free_in_s <= 0:
         yield warning(
             "no worker runs the automatic redrives; start a worker of this app on this broker, with the "
             "module that sets dlq_auto_redrive"
         )
 
 
-def _ever_matched(session: Session, where: Filter) -> bool:
-    anywhere = replace(where, states=frozenset(State))
-    return bool(session.store.letters.find(anywhere, limit=1).letters)
+def check_handlers(session: Session) -> Findings:
+    """One finding for each handler that no worker can call, and one if all can be called."""
+    session.load_tasks()
+    handlers: Mapping[str, Handler] = session.queue.handlers
+    if not handlers or no_remote_control(session.cli.app):
+        return
+    found = [*_without_worker(session, handlers)]
+    yield from map(warning, found)
+    if not found:
+        yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
 
 
-def _of_unknown_tasks(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:
-    """The handlers whose filter names a task that the app does not have."""
-    for handler in handlers.values():
-        unknown = unknown_task(handler.where.task, session.task_names(may_have_letters))
-        if unknown:
-            yield f"{handler.name}: where: {unknown}"
+def _auto(session: Session, seen: SeenAuto) -> Findings:
+    name, anywhere = seen.auto.name, replace(seen.auto.where, states=frozenset(State))
+    if seen.stopped:
+        # Only a suspension needs attention: a pause was a person's decision.
+        level = Level.WARNING if seen.state is AutoState.SUSPENDED else Level.OK
+        resume = session.command("auto", "resume", name)
+        yield Finding(level, f"{name}: {seen.stopped}; after a fix, run: {resume}")
+    if not session.store.letters.find(anywhere, limit=1).letters:
+        yield warning(
+            f"{name}: its where matches no letter of the store, open or closed; compare it with: "
+            f"{session.command('groups')}"
+        )
+    elif not seen.stopped:
+        yield ok(f"{name}: {seen.state.value}, {counted(seen.held, 'held letter')}")
 
 
 def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:

@@ -68,7 +68,6 @@ _TRANSIENT = {
 }
 
 _LEFT_STEPS = {
-    FilesState.NEWER: "a newer release wrote it; run: pip install --upgrade celery-dlq",
     FilesState.DAMAGED: "something in it cannot be read; keep a copy elsewhere, and remove it",
 }
 
@@ -88,12 +87,10 @@ def check_broker(session: Session) -> Findings:
         else:
             yield ok(f"{shown} answers")
             yield from _refused_queues(session.cli.app, connection)
-    yield from check_transport(session)
 
 
 def check_transport(session: Session) -> Findings:
-    """Whether something is not covered on the broker's transport, or its options are not read. It needs no
-    connection."""
+    """Whether something is not covered on the broker's transport, or its options are not read."""
     app = session.cli.app
     why = not_covered(app)
     if why:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,47 +16,41 @@ from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.worker.broker_limits import scheme_of
 
-#: The checks in the order in which they run. They have names in the output and in the documentation.
-CHECKS: dict[str, Callable[[Session], Findings]] = {
-    "settings": app.check_settings,
-    "store": storage.check_store,
-    "servers": storage.check_servers,
-    "clock": storage.check_clock,
-    "spool": storage.check_spool,
-    "broker": broker.check_broker,
-    "workers": broker.check_workers,
-    "stalled": broker.check_stalled,
-    "tasks": app.check_tasks,
-    "queues": app.check_queues,
-    "rules": app.check_rules,
-    "hooks": app.check_hooks,
-    "fingerprints": app.check_fingerprints,
-    "routes": app.check_routes,
-    "capture": app.check_capture,
-    "waits": app.check_waits,
-    "parked": app.check_parked,
-    "circuits": app.check_circuits,
-    "acks": broker.check_acks,
-    "auto": app.check_auto_redrives,
-    "handlers": app.check_handlers,
-    "retention": storage.check_retention,
-    "archive": storage.check_archive,
-    "recorder": broker.check_recorder,
-    "taking": broker.check_taking,
-}
+#: One check, or a part of it.
+Check = Callable[[Session], Findings]
 
-#: The checks that read the settings and the code. They connect to nothing, and write nothing.
-STATIC: dict[str, Callable[[Session], Findings]] = {
-    "broker": broker.check_transport,
-    **{
-        name: CHECKS[name]
-        for name in ("settings", "tasks", "rules", "hooks", "routes", "capture", "waits", "acks")
-    },
-    "store": storage.check_store_url,
-    "queues": app.check_default_queue,
-    "auto": app.check_auto_definitions,
-    "handlers": app.check_handler_definitions,
-}
+#: The checks in the order in which they run. They have names in the output and in the documentation. The
+#: static ones read the settings and the code: they connect to nothing, and write nothing.
+CHECKS: tuple[tuple[str, bool, Check], ...] = (
+    ("settings", True, app.check_settings),
+    ("store", True, storage.check_store_url),
+    ("store", False, storage.check_store),
+    ("servers", False, storage.check_servers),
+    ("clock", False, storage.check_clock),
+    ("spool", False, storage.check_spool),
+    ("broker", True, broker.check_transport),
+    ("broker", False, broker.check_broker),
+    ("workers", False, broker.check_workers),
+    ("stalled", False, broker.check_stalled),
+    ("tasks", True, app.check_tasks),
+    ("queues", True, app.check_default_queue),
+    ("queues", False, app.check_queues),
+    ("rules", True, app.check_rules),
+    ("hooks", True, app.check_hooks),
+    ("fingerprints", False, app.check_fingerprints),
+    ("routes", True, app.check_routes),
+    ("capture", True, app.check_capture),
+    ("parked", False, app.check_parked),
+    ("circuits", False, app.check_circuits),
+    ("acks", True, broker.check_acks),
+    ("auto", True, app.check_automations),
+    ("auto", False, app.check_auto_redrives),
+    ("auto", False, app.check_handlers),
+    ("retention", False, storage.check_retention),
+    ("archive", False, storage.check_archive),
+    ("recorder", False, broker.check_recorder),
+    ("taking", False, broker.check_taking),
+)
 
 #: The findings with which the command exits with 1.
 _FAILING = {"error": (Level.ERROR,), "warning": (Level.ERROR, Level.WARNING)}
@@ -78,7 +72,8 @@ def doctor(session: Session, static: bool, fail_on: str, form: str) -> None:
 
     Examines settings, store, spool, broker and tasks. Exits with 1 if a check finds an error.
     """
-    found = list(examine(session, STATIC if static else CHECKS))
+    checks = [(name, check) for name, is_static, check in CHECKS if is_static or not static]
+    found = list(examine(session, checks))
     rows = [(check, item.level.value, item.text) for check, item in found]
     columns = (Column("CHECK", rigid=True), Column("RESULT", rigid=True), Column("", fold=True))
     records = [dict(zip(("check", "result", "text"), row, strict=True)) for row in rows]
@@ -87,16 +82,14 @@ def doctor(session: Session, static: bool, fail_on: str, form: str) -> None:
         leave(FAILED)
 
 
-def examine(
-    session: Session, checks: Mapping[str, Callable[[Session], Findings]] = CHECKS
-) -> Iterator[tuple[str, Finding]]:
+def examine(session: Session, checks: Iterable[tuple[str, Check]]) -> Iterator[tuple[str, Finding]]:
     """Run ``checks``; each finding comes with the name of its check. A check that raises is reported as an
     error and does not stop the others. A cause that breaks several checks is reported once, by the first of
     them."""
-    causes: dict[Finding, list[str]] = {}
-    for name, check in checks.items():
+    causes: dict[Finding, dict[str, None]] = {}
+    for name, check in checks:
         for found in _findings(check, session):
-            causes.setdefault(found, []).append(name)
+            causes.setdefault(found, {})[name] = None
     for found, (name, *others) in causes.items():
         yield name, replace(found, text=for_app(found.text))
         if others:
@@ -104,7 +97,7 @@ def examine(
             yield name, replace(found, text=text)
 
 
-def _findings(check: Callable[[Session], Findings], session: Session) -> Findings:
+def _findings(check: Check, session: Session) -> Findings:
     try:
         yield from check(session)
     except ModuleNotFoundError as error:

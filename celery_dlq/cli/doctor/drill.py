@@ -26,20 +26,19 @@ if TYPE_CHECKING:
     from celery_dlq.drill.account import Account
 
 #: Without these, no drill can begin.
-_NEEDED = {
-    "settings": app.check_settings,
-    "store": storage.check_store_url,
-    "broker": broker.check_broker,
-}
+_NEEDED = (
+    ("settings", app.check_settings),
+    ("store", storage.check_store_url),
+    ("broker", broker.check_broker),
+)
 
 #: The checks that name what the configuration leaves open.
-_OPEN = {
-    "spool": storage.check_spool,
-    "capture": app.check_capture,
-    "waits": app.check_waits,
-    "acks": broker.check_acks,
-    "taking": broker.check_taking,
-}
+_OPEN = (
+    ("spool", storage.check_spool),
+    ("capture", app.check_capture),
+    ("acks", broker.check_acks),
+    ("taking", broker.check_taking),
+)
 
 
 @click.command("drill")

@@ -42,7 +42,6 @@ T = TypeVar("T")
 _SPOOL_STEPS = {
     FileState.WAITING: "a worker started here drains them once the store answers; to drain them now, run: "
     "celery -A <app> dlq recover",
-    FileState.NEWER: "a newer release wrote them; run: pip install --upgrade celery-dlq",
     FileState.TORN: "incomplete lines, set aside; read the files, keep a copy elsewhere, and remove them",
     FileState.REFUSED: "letters that the store refuses; fix the cause, run "
     "celery -A <app> dlq recover FILE, and remove the files",
@@ -59,11 +58,8 @@ def check_store_url(session: Session) -> Findings:
     """Whether the URL names a store, and shows a password."""
     from celery_dlq.store.database.dialects import parse_url
 
-    yield ok(f"{session.queue.check_store_url()}, which was not asked")
-    yield from _password(parse_url(session.queue.settings.store_url))
-
-
-def _password(url: URL) -> Findings:
+    session.queue.check_store_url()
+    url = parse_url(session.queue.settings.store_url)
     if url.password and not os.environ.get(STORE_URL_VARIABLE):
         # Celery hides settings by words in their names, and the URLs of the broker and the result backend.
         yield warning(
@@ -77,7 +73,6 @@ def check_store(session: Session) -> Findings:
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
-    yield from _password(url)
     if why := _answer(session, url, lambda server, connection: server.why_too_old(connection)):
         yield failure(f"{session.queue.check_store_url()} {why}")
         return

@@ -241,7 +241,7 @@ def _spool(session: Session, task_id: str) -> Answer:
 def _is_of(line: bytes, task_id: str) -> bool:
     try:
         return decode(line).task_id == task_id
-    except ValueError:  # torn, or of a newer release
+    except ValueError:  # torn
         return False
 
 

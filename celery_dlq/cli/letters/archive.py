@@ -43,8 +43,7 @@ from celery_dlq.view.text import byte_size, counted, some, visible
 
 #: The filters whose values an archived letter has.
 _FILTERS = (
-    "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "verdict",
-    "rule", "args", "values",
+    "task", "exception", "group", "route", "since", "until", "release", "tag", "args", "values",
 )  # fmt: skip
 
 _SEGMENT_FIELDS: Sequence[Field] = (

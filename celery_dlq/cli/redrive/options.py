@@ -1,10 +1,11 @@
-"""Options of a redrive: pacing, the guard, checks and repairs."""
+"""Options of a redrive: pacing, the guard, checks and repairs. Python has some more: see ``Orders``."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -24,9 +25,6 @@ from celery_dlq.view import times
 _Value = TypeVar("_Value", Pacing, Guard, Checking, Repair)
 
 _GUARD, _CHECKING = Guard(), Checking()
-
-#: The largest ``--validate-timeout`` in seconds. The wait for a process counts milliseconds in a C integer.
-_VALIDATE_TIMEOUT_MAX_S = 86_400.0
 
 
 def orders_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,11 +46,12 @@ def as_orders(given: Mapping[str, Any]) -> Orders:
     """
     _refuse_contradictions(given)
     unlimited = {"max_redrives": None} if given["again"] else {}
+    later = {"countdown_s": given["eta"], "eta": None} if isinstance(given["eta"], float) else {}
     return Orders(
         pacing=_made(Pacing, given),
         guard=_made(Guard, given, enabled=not given["no_guard"]),
         checking=_made(Checking, given, **unlimited),
-        repair=_made(Repair, given),
+        repair=_made(Repair, given, **later),
         why=given["why"],
     )
 
@@ -61,28 +60,18 @@ def _made(kind: type[_Value], given: Mapping[str, Any], **more: Any) -> _Value:
     """A ``kind`` with the given values, and its defaults for the others."""
     names = {item.name for item in fields(kind)}
     chosen = {name: value for name, value in given.items() if name in names and value is not None}
-    return kind(**chosen, **more)
+    return kind(**{**chosen, **more})
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    tuned = [name for name in ("window", "ratio", "least", "in_a_row") if given[name] is not None]
     canary, limit = given["canary"], given["limit"]
     problems = {
         "--ramp needs --rate; add it.": given["ramp_s"] and given["rate"] is None,
         f"--canary {canary} is larger than --limit {limit}; make it smaller.": (
             canary and limit and canary > limit
         ),
-        "--no-guard contradicts the other options of the guard; leave one of them out.": (
-            given["no_guard"] and tuned
-        ),
-        "--again contradicts --max-redrives; use only one of them.": (
-            given["again"] and given["max_redrives"] is not None
-        ),
-        "--validate-timeout has no effect without --validate; add it.": (
-            given["validate_timeout_s"] and not given["validate"]
-        ),
-        "--countdown contradicts --eta; use only one of them.": (
-            given["countdown_s"] is not None and given["eta"] is not None
+        "--no-guard contradicts --guard-ratio; use only one of them.": (
+            given["no_guard"] and given["ratio"] is not None
         ),
     }
     for problem, holds in problems.items():
@@ -97,9 +86,11 @@ def _pacing_options() -> Options:
             "--rate", metavar="RATE", callback=read_with(times.parse_rate),
             help="Maximum rate: 50/s, 300/m, 1000/h; a plain 50 is per second.",
         ),
-        "ramp_s": _span("--ramp", "ramp_s", "Increase the rate evenly up to --rate over this time: 2m."),
+        "ramp_s": click.option(
+            "--ramp", "ramp_s", metavar="DURATION", callback=read_with(times.parse_span),
+            help="Increase the rate evenly up to --rate over this time: 2m.",
+        ),
         "canary": _count("--canary", "Send this many letters first, and the others only if all succeed."),
-        "batch": _count("--batch", "Letters that are sent in one step. Default: 2,000."),
         "max_in_flight": _count(
             "--max-in-flight", "Keep at most this many messages without an outcome."
         ),
@@ -114,24 +105,10 @@ def _guard_options() -> Options:
         "no_guard": click.option(
             "--no-guard", is_flag=True, help="Do not stop when letters of this redrive fail again."
         ),
-        "window": _count(
-            "--guard-window",
-            "Messages that may be sent ahead of their outcomes (ten at first, more with each success), and "
-            f"latest outcomes that the guard looks at. Default: {_GUARD.window}.",
-            "window",
-        ),
         "ratio": click.option(
             "--guard-ratio", "ratio", metavar="SHARE", callback=read_with(_read_share),
-            help=f"Stop when this share of the outcomes are failures. Default: {_GUARD.ratio:.0%}.",
-        ),
-        "least": _count(
-            "--guard-least",
-            "The share is one of at least this many outcomes; at most the window. "
-            f"Default: {_GUARD.least}.", "least",
-        ),
-        "in_a_row": _count(
-            "--guard-in-a-row", f"Stop after this many failures in a row. Default: {_GUARD.in_a_row}.",
-            "in_a_row",
+            help="Stop when this share of the outcomes are failures, of at least "
+            f"{_GUARD.least} outcomes. Default: {_GUARD.ratio:.0%}.",
         ),
     }  # fmt: skip
 
@@ -139,25 +116,18 @@ def _guard_options() -> Options:
 def _checking_options() -> Options:
     patience = times.duration(_CHECKING.validate_timeout_s)
     return {
-        "max_redrives": _count(
-            "--max-redrives",
-            f"Skip letters that were redriven this many times. Default: {_CHECKING.max_redrives}.",
-        ),
         "again": click.option(
-            "--again", is_flag=True, help="Send letters no matter how often they were redriven."
+            "--again", is_flag=True,
+            help="Send letters no matter how often they were redriven; otherwise, those that were redriven "
+            f"{_CHECKING.max_redrives} times are skipped.",
         ),
-        "max_age_s": _span("--max-age", "max_age_s", "Skip letters that failed longer ago than this: 7d."),
         "unless_release": click.option(
             "--unless-release", metavar="RELEASE", help="Skip letters that failed in this release."
         ),
         "validate": click.option(
             "--validate", is_flag=True,
-            help="First run each task, or its validate(), in a separate process on this machine.",
-        ),
-        "validate_timeout_s": _span(
-            "--validate-timeout", "validate_timeout_s",
-            f"Time limit of each of these runs. Default: {patience}.",
-            most_s=_VALIDATE_TIMEOUT_MAX_S,
+            help="First run each task, or its validate(), in a separate process on this machine, for "
+            f"{patience} at most.",
         ),
     }  # fmt: skip
 
@@ -174,12 +144,9 @@ def _repair_options() -> Options:
         ),
         "to_queue": text("--to-queue", help="Send to this queue instead of the original one."),
         "to_task": text("--to-task", help="Run this task instead of the original one."),
-        "countdown_s": _span(
-            "--countdown", "countdown_s", "Run each task this long after it was sent: 30s, 5m."
-        ),
         "eta": click.option(
-            "--eta", metavar="TIME", callback=read_with(times.parse_point),
-            help="Run the tasks no sooner than this time, in ISO 8601.",
+            "--eta", metavar="TIME", callback=read_with(_read_eta),
+            help="Run the tasks no sooner than this time, in ISO 8601; or this long after each was sent: 5m.",
         ),
         "priority": click.option(
             "--priority", type=click.IntRange(0, 255), metavar="N", help="Priority of the messages."
@@ -187,15 +154,16 @@ def _repair_options() -> Options:
     }  # fmt: skip
 
 
-def _count(option: str, text: str, *name: str) -> Callable[[Any], Any]:
-    return click.option(option, *name, type=whole_number(), metavar="N", help=text)
+def _count(option: str, text: str) -> Callable[[Any], Any]:
+    return click.option(option, type=whole_number(), metavar="N", help=text)
 
 
-def _span(
-    option: str, name: str, text: str, *, most_s: float = times.LONGEST_S
-) -> Callable[[Any], Any]:
-    read = functools.partial(times.parse_span, most_s=most_s)
-    return click.option(option, name, metavar="DURATION", callback=read_with(read), help=text)
+def _read_eta(text: str) -> float | datetime:
+    """The seconds of a duration, or a time.
+
+    :raises ValueError: the text is neither.
+    """
+    return times.parse_span(text) if times.is_span(text) else times.parse_point(text)
 
 
 def _read_share(text: str) -> float:

@@ -162,7 +162,7 @@ def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str |
     if checking.max_age_s is not None and (
         (now - letter.last_failed_at).total_seconds() > checking.max_age_s
     ):
-        return f"it failed at {letter.last_failed_at:%Y-%m-%d %H:%M:%S}, longer ago than --max-age"
+        return f"it failed at {letter.last_failed_at:%Y-%m-%d %H:%M:%S}, longer ago than max_age_s"
     if checking.unless_release is not None and letter.release == checking.unless_release:
         return f"it failed in release {letter.release}; deploy another release first"
     return None

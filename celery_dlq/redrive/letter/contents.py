@@ -28,7 +28,7 @@ FIXED: Mapping[str, str] = {
     "group": "it keeps its place in the canvas",
     "group_index": "it keeps its place in the canvas",
     "retries": "a redrive begins with the first attempt",
-    "eta": "--eta and --countdown set it",
+    "eta": "--eta sets it",
     "expires": "a redrive does not expire",
 }
 

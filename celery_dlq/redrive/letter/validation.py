@@ -63,7 +63,7 @@ class Validator:
             answer = _read_line(process, self._timeout_s)
         except TimeoutError:
             self._kill()
-            return f"its validation took longer than {self._timeout_s:g} s (--validate-timeout)"
+            return f"its validation took longer than {self._timeout_s:g} s (validate_timeout_s)"
         if not answer:
             self._kill()
             return f"its validation ended the process it ran in (exit status {process.returncode})"

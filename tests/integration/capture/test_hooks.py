@@ -83,8 +83,10 @@ def counted(project):
 
 def test_a_webhook_receives_letters_whatever_other_hooks_do(alerted, receiver):
     alerted.settings = {
-        "dlq_on_dead_letter": ["alerts.raises", "alerts.hangs", "alerts.posted"],
-        "dlq_on_resolved": ["alerts.posted"],
+        "dlq_hooks": {
+            "dead_letter": ["alerts.raises", "alerts.hangs", "alerts.posted"],
+            "resolved": ["alerts.posted"],
+        },
     }
     alerted.environ["HOOKS_END_SOON"] = "yes"  # the one that hangs is waited for
     redriven = []
@@ -106,7 +108,7 @@ def test_a_webhook_receives_letters_whatever_other_hooks_do(alerted, receiver):
 
 
 def test_a_hook_gets_every_letter_of_a_storm(alerted):
-    alerted.settings = {"dlq_on_dead_letter": ["alerts.written"]}
+    alerted.settings = {"dlq_hooks": {"dead_letter": ["alerts.written"]}}
     written = alerted.directory / "written"
     ids = [alerted.send("terminal", number) for number in range(600)]
     with alerted.worker("-c", "2"):
@@ -116,8 +118,7 @@ def test_a_hook_gets_every_letter_of_a_storm(alerted):
 
 def test_a_storm_is_one_new_group_and_a_resolved_one_is_reported_when_it_is_back(alerted, receiver):
     alerted.settings = {
-        "dlq_on_new_group": ["alerts.posted"],
-        "dlq_on_regression": ["alerts.posted"],
+        "dlq_hooks": {"new_group": ["alerts.posted"], "regression": ["alerts.posted"]},
     }
     with alerted.worker("-c", "2"):
         for number in range(20):
@@ -151,12 +152,13 @@ def test_an_abort_is_reported_in_the_process_that_redrives(project):
 
 
 def test_a_hook_that_cannot_be_imported_is_refused_by_the_worker_and_the_doctor(project):
-    project.settings = {"dlq_on_new_group": ["alerts.page"]}
+    project.settings = {"dlq_hooks": {"new_group": ["alerts.page"]}}
     process, log = project.start_worker("-c", "1")
     assert process.wait(PATIENCE_S) != 0
     assert (
-        "dlq_on_new_group: 'alerts.page' cannot be imported: ModuleNotFoundError" in log.read_text()
+        "dlq_hooks: 'new_group': 'alerts.page' cannot be imported: ModuleNotFoundError"
+        in log.read_text()
     )
     done = project.run("dlq", "doctor")
     assert done.returncode != 0
-    assert re.search(r"hooks\s+error.*dlq_on_new_group", done.stdout), done.stdout
+    assert re.search(r"hooks\s+error.*dlq_hooks", done.stdout), done.stdout

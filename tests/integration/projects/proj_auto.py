@@ -45,7 +45,7 @@ app.conf.dlq_auto_redrive = [
         limits=Limits(per_letter=3, growth=1.0),
     ),
 ]
-app.conf.dlq_on_auto_redrive_suspended = [tell]
+app.conf.dlq_hooks = {"auto_redrive_suspended": [tell]}
 
 
 @app.task(base=DLQTask, name="proj.auto", acks_late=True, bind=True)

@@ -87,7 +87,7 @@ def test_a_letter_that_has_just_failed_is_sent_whatever_the_clock_says(shop, fil
 def test_two_with_different_clocks_lose_no_letter_and_send_none_twice(shop, fill):
     ids = fill(200, timedelta(hours=1))
     # At this rate one alone takes longer than the other one needs to start.
-    orders = ("redrive", "--all", "--yes", "--no-guard", "--rate", "30/s", "--batch", "10")
+    orders = ("redrive", "--all", "--yes", "--no-guard", "--rate", "30/s")
     both = [Machine(shop, minutes).begin(*orders) for minutes in (-10, 10)]
     said = [redrive.communicate(timeout=60) for redrive in both]
     assert sent(shop) == dict.fromkeys(ids, 1), said

@@ -82,7 +82,7 @@ def test_ctrl_c_pauses_and_resume_continues(project, dead):
     ids = dead(6)
     project.fixed.touch()
     process = subprocess.Popen(
-        project.command("dlq", "redrive", "--all", "--yes", "--rate", "1/s", "--batch", "1"),
+        project.command("dlq", "redrive", "--all", "--yes", "--rate", "1/s"),
         env=project.environment, cwd=project.directory, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_two_operators_send_each_letter_once(project, dead):
     project.fixed.touch()
     both = [
         subprocess.Popen(
-            project.command("dlq", "redrive", "--all", "--yes", "--batch", "5"),
+            project.command("dlq", "redrive", "--all", "--yes"),
             env=project.environment, cwd=project.directory, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )

@@ -48,7 +48,7 @@ def noted(project):
 
 def test_a_storm_is_saved_by_a_saver_process_and_survives_its_end(project):
     (project.directory / "notes.py").write_text(NOTES)
-    project.settings = {"dlq_on_dead_letter": ["notes.note"]}
+    project.settings = {"dlq_hooks": {"dead_letter": ["notes.note"]}}
     ids = {project.send("terminal", number) for number in range(LETTERS)}
     with project.worker("-c", "2") as worker:
         [first] = wait_for("a process that saves", lambda: scribes(worker))

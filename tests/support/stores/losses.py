@@ -32,7 +32,7 @@ def trouble(now: datetime, text: str = "") -> list[RecorderReport]:
         )  # fmt: skip
 
     return [
-        report(ReportKind.STUCK, 0, 45, "1.rec: format 2 is newer than 1; upgrade celery-dlq"),
+        report(ReportKind.STUCK, 0, 45, "PermissionError: 1.rec is not readable"),
         report(ReportKind.WAITING, 2, 5, "the broker may deliver them again"),
         report(ReportKind.UNCOVERED, 1_234, 30, "[Errno 28] No space left on device"),
     ]

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from celery_dlq.drill.plan import Plan, Runs
+from celery_dlq.drill.process import Plan, Runs
 
 
 @pytest.fixture

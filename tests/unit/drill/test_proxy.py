@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from celery_dlq.drill.proxy import Proxy
+from celery_dlq.drill.place import Proxy
 
 
 @pytest.fixture

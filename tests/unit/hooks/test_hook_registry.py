@@ -92,13 +92,13 @@ def test_the_settings_are_not_read_before_they_are_needed():
     ],
 )
 def test_an_invalid_hook_is_refused(alerts, given, why):
-    with pytest.raises(SettingsError, match="dlq_on_regression: .*" + why):
+    with pytest.raises(SettingsError, match="dlq_hooks: 'regression': .*" + why):
         hooks_of(regression=[given], resolved=[print]).check()
 
 
 def test_every_wrong_hook_is_named(alerts):
     hooks = hooks_of(regression=["shop_alerts.no"], resolved=[print, "shop_alerts.neither"])
-    with pytest.raises(SettingsError, match=r"dlq_on_regression: .*dlq_on_resolved: .*neither"):
+    with pytest.raises(SettingsError, match=r"'regression': .*dlq_hooks: 'resolved': .*neither"):
         hooks.check()
 
 
@@ -113,7 +113,7 @@ def test_an_unchecked_wrong_hook_is_logged_and_the_others_are_called(alerts, cap
     tell(hooks, EventKind.REGRESSION, 2)
     assert alerts.seen == [1, 2]
     [record] = caplog.records
-    assert "dlq_on_regression: 'shop_alerts.no' cannot be imported" in record.getMessage()
+    assert "dlq_hooks: 'regression': 'shop_alerts.no' cannot be imported" in record.getMessage()
 
 
 def test_the_status_counts_by_hook(alerts):

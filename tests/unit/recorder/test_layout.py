@@ -5,7 +5,7 @@ import random
 import pytest
 
 from celery_dlq.recorder import segment as layout
-from celery_dlq.recorder.segment import FIRST, Mark, NewerFile, read
+from celery_dlq.recorder.segment import FIRST, Mark, read
 
 
 class Watched(bytearray):
@@ -96,10 +96,7 @@ def test_a_flipped_bit_is_never_taken_for_a_message():
         for bit in range(8):
             broken = bytearray(file)
             broken[place] ^= 1 << bit
-            try:
-                found = read(bytes(broken))
-            except NewerFile:
-                continue
+            found = read(bytes(broken))
             assert {entry.body for entry in found.entries} <= {b"body of one", b"body of two"}
             assert all(entry.facts == b"facts" for entry in found.entries)
 

@@ -1,6 +1,5 @@
 import contextlib
 import errno
-import logging
 import os
 import resource
 import shutil
@@ -298,43 +297,15 @@ def test_a_new_file_that_another_process_locks_first_is_left_alone(spool, monkey
     assert len(spool.files()) == 1
 
 
-# -- newer releases --------------------------------------------------------------------------------
-
-
-def newer(line):
-    return line.replace(b'"format": %d' % FORMAT, b'"format": 9')
-
-
-def test_a_newer_releases_file_stays_is_logged_once_and_delays_no_other(spool, caplog):
-    spool.append(LETTERS[:1])
-    spool.close()
-    [path] = spool.files()
-    path.write_bytes(newer(path.read_bytes()))
-    content = path.read_bytes()
-    for name in ("b", "c"):
-        spool.append([letter(name)])
-        spool.close()
-        taken = []
-        steps = list(spool.drain(taken.extend))
-        assert [record.task_id for record in taken] == [name]
-        assert [file for step in steps for file in step.newer] == [path.name]
-    assert path.read_bytes() == content
-    assert list(spool.directory.iterdir()) == [path]
-    [told] = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert "pip install --upgrade celery-dlq" in told.getMessage()
-    # As after the upgrade.
-    path.write_bytes(encode(LETTERS[0]))
-    assert drained(Spool(spool.directory)) == LETTERS[:1]
-
-
-def test_readable_lines_of_a_newer_releases_file_are_stored_and_the_file_stays(spool):
+def test_a_record_that_this_release_does_not_know_is_set_aside_whole(spool):
     spool.append(LETTERS)
     spool.close()
     [path] = spool.files()
     first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(newer(first) + second)
+    unknown = first.replace(b'"format": %d' % FORMAT, b'"format": 9')
+    path.write_bytes(unknown + second)
     assert drained(spool) == LETTERS[1:]
-    assert path.read_bytes() == newer(first) + second
+    assert path.with_suffix(".torn").read_bytes() == unknown
 
 
 def test_a_pool_process_that_was_forked_meanwhile_holds_nothing_up(spool):

@@ -4,7 +4,6 @@ from datetime import datetime, timezone
 import pytest
 from support.factories import letter
 
-from celery_dlq.model.letter import FORMAT
 from celery_dlq.spool.directory import Spool
 from celery_dlq.spool.look import FileState, look
 from celery_dlq.spool.segment import encode
@@ -25,7 +24,7 @@ def test_every_file_is_seen_in_its_state(spool):
     line = encode(letter())
     files = {
         "1.jsonl": line * 2,
-        "2.jsonl": line + line.replace(b'"format": %d' % FORMAT, b'"format": 9'),
+        "2.jsonl": line + line[:40],
         "3.torn": line[:40],
         "4.refused": line,
         "notes.txt": b"not ours",
@@ -36,7 +35,7 @@ def test_every_file_is_seen_in_its_state(spool):
     [ours] = [path.name for path in spool.files() if path.name not in files]
     assert seen(spool) == {
         "1.jsonl": (FileState.WAITING, 2),
-        "2.jsonl": (FileState.NEWER, 1),
+        "2.jsonl": (FileState.WAITING, 1),
         "3.torn": (FileState.TORN, 0),
         "4.refused": (FileState.REFUSED, 1),
         ours: (FileState.IN_USE, 1),

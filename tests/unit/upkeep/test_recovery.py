@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import zlib
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -17,7 +16,6 @@ from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import ReportKind
 from celery_dlq.recorder.files import FilesState, look
 from celery_dlq.recorder.flight import FlightRecorder
-from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.recorder.tags import Tags, forget_noted
 from celery_dlq.upkeep.lost_messages import letter_of_lost
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
@@ -218,29 +216,6 @@ def test_a_worker_that_has_just_begun_waits_for_what_its_queues_may_hold(
     began_at -= timedelta(seconds=2)
     assert sum(recovery.run(lambda: dlq.store, began_at=began_at), Recovered()).waiting == 0
     assert dlq.store.letters.get("one").reason is Reason.LOST
-
-
-def test_what_a_newer_release_wrote_is_reported(dlq):
-    leave(dlq)
-    [directory] = (one.path for one in look(dlq.recorder_dir))
-    make_newer(directory)
-    found = total(dlq)
-    assert found.failed == (directory,)
-    [report] = found.reports
-    assert (report.kind, report.about, report.worker) == (
-        ReportKind.STUCK, directory.name, "w@host",
-    )  # fmt: skip
-    assert "upgrade celery-dlq" in report.why
-
-
-def make_newer(directory):
-    """As if a newer release had written the files."""
-    version = FORMAT + 1
-    for path in directory.glob("*.rec"):
-        header = bytearray(path.read_bytes())
-        named = header[:20] + version.to_bytes(4, "little")
-        header[:28] = named + zlib.crc32(named).to_bytes(4, "little")
-        path.write_bytes(header)
 
 
 def test_a_message_that_came_again_and_succeeded_is_left_out(dlq):

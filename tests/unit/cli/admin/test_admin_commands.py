@@ -4,7 +4,6 @@ from datetime import timedelta
 import pytest
 
 from celery_dlq.cli.doctor import named
-from celery_dlq.cli.doctor.app import check_waits
 from celery_dlq.store.database.schema import HEAD, versions
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.broker_limits import upkeep_lease
@@ -297,40 +296,6 @@ def test_a_custom_strategy_is_a_warning(run, app):
     app.task(name="shop.odd", base=DLQTask, Strategy=do_nothing, shared=False)(do_nothing)
     [(level, text)] = findings(run("doctor"))["capture"]
     assert (level, text.split(",")[0]) == ("warning", "shop.odd: it has a Strategy of its own")
-
-
-@pytest.mark.parametrize(
-    ("conf", "options", "parked"),
-    [
-        ({}, {}, "5m"),
-        ({"dlq_retry_cap": 300.0}, {}, "10m"),  # the default
-        ({"dlq_retry_after_max": 10.0}, {}, None),
-        ({"dlq_retry_after_max": 10.0, "dlq_retry_cap": 7200.0}, {}, "2h"),
-        (
-            {"dlq_retry_after_max": 10.0},
-            {"retry_backoff": False, "default_retry_delay": 90},
-            "100s",
-        ),
-        ({"dlq_retry_after_max": 0.0, "dlq_park_after": 30.0}, {}, None),
-        (
-            {"dlq_retry_after_max": 0.0, "broker_transport_options": {"visibility_timeout": 58}},
-            {},
-            "30s",
-        ),
-    ],
-)
-def test_which_retries_may_be_parked(app, conf, options, parked):
-    from celery.bin.base import CLIContext
-
-    from celery_dlq.cli.session import Session
-
-    app.conf.broker_url = "redis://127.0.0.1:1/0"
-    app.conf.update({"dlq_retry_cap": 30.0, **conf})
-    app.task(name="shop.slow", base=DLQTask, shared=False, **options)(do_nothing)
-    [found] = check_waits(Session(CLIContext(app=app, no_color=True, workdir=None)))
-    assert found.level.value == "ok"
-    assert ("shop.slow" in found.text) == bool(parked)
-    assert parked is None or f"may wait {parked}; one longer" in found.text
 
 
 def test_long_lists_of_tasks_are_cut():

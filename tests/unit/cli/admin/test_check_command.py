@@ -20,12 +20,6 @@ def checked(run, *args) -> tuple[int, str]:
         (["--max-depth", 3], 0, "DLQ OK - 3 letters | depth=3;;3;0"),
         (["--max-depth", 2], 2, "DLQ CRITICAL - 3 letters (critical) | depth=3;;2;0"),
         (
-            ["--warn-depth", 2, "--max-depth", 5],
-            1,
-            "DLQ WARNING - 3 letters (warning) | depth=3;2;5;0",
-        ),
-        (["--warn-depth", 2], 1, "DLQ WARNING - 3 letters (warning) | depth=3;2;;0"),
-        (
             ["--max-depth", 0, "--task", "mail", "--until", "1970-01-02"],
             0,
             "DLQ OK - 0 letters | depth=0;;0;0",
@@ -37,7 +31,7 @@ def checked(run, *args) -> tuple[int, str]:
             "DLQ CRITICAL - the oldest has waited 50m (critical) | age=3000s;;2400;0",
         ),
         (
-            ["--max-age", "1s", "--release", "none"],
+            ["--max-age", "1s", "--exception", "none"],
             0,
             "DLQ OK - none waiting | age=0s;;1;0",
         ),
@@ -58,10 +52,10 @@ def checked(run, *args) -> tuple[int, str]:
             "DLQ OK - 0 arrive per minute | arrivals_per_minute=0;;0.016667;0",
         ),
         (
-            ["--max-depth", 9, "--max-age", "1m", "--warn-rate", "1/h", "--window", "1h"],
+            ["--max-depth", 9, "--max-age", "1m", "--max-rate", "1/h", "--window", "1h"],
             2,
-            "DLQ CRITICAL - 3 letters, the oldest has waited 50m (critical), 0.05 arrive per minute (warning)"
-            " | depth=3;;9;0 age=3000s;;60;0 arrivals_per_minute=0.05;0.016667;;0",
+            "DLQ CRITICAL - 3 letters, the oldest has waited 50m (critical), 0.05 arrive per minute "
+            "(critical) | depth=3;;9;0 age=3000s;;60;0 arrivals_per_minute=0.05;;0.016667;0",
         ),
     ],
 )
@@ -104,10 +98,9 @@ def test_a_workers_clock_ahead_gives_no_negative_age(run, store):
         (["--max-age", "soon"], "is not a duration"),
         (["--max-rate", "fast"], "is not a rate"),
         (["--no-such-option"], "--no-such-option"),
-        (["--warn-depth", 5, "--max-depth", 3], "--warn-depth is above --max-depth"),
-        (["--max-depth", 3, "--release", " "], "'--release': it is empty"),
+        (["--max-depth", 3, "--route", " "], "'--route': it is empty"),
         (["--max-depth", 3, "--since", "1h", "--until", "2h"], "is not before"),
-        (["--max-rate", "1/m", "--release", "1"], "Arrivals are not kept by release"),
+        (["--max-rate", "1/m", "--reason", "lost"], "Arrivals are not kept by reason"),
         (["--max-depth", 3, "--state", "gone"], "gone"),
     ],
 )
@@ -147,4 +140,4 @@ def test_an_unexpected_error_is_unknown_and_one_line(run, store, monkeypatch):
 def test_help_exits_with_0(run):
     result = run("check", "--help")
     assert result.exit_code == 0
-    assert "0 OK, 1 WARNING, 2 CRITICAL" in " ".join(result.stdout.split())
+    assert "0 OK, 2 CRITICAL, 3 UNKNOWN" in " ".join(result.stdout.split())

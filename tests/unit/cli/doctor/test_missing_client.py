@@ -10,7 +10,7 @@ def _broker(_session):
 
 def test_it_names_the_extra_once(run, app, monkeypatch):
     app.conf.broker_url = "redis://"
-    monkeypatch.setattr(command, "CHECKS", {"broker": _broker, "stalled": _broker})
+    monkeypatch.setattr(command, "CHECKS", [("broker", True, _broker), ("stalled", False, _broker)])
     ended = run("doctor")
     assert ended.exit_code == 1
     said = " ".join(ended.stdout.split())

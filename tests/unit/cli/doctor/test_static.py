@@ -37,8 +37,7 @@ def checked(run, app, monkeypatch):
 def test_nothing_is_asked(checked):
     found = checked()
     assert found["settings", "ok"] == "every dlq_* setting is valid"
-    assert found["store", "ok"].endswith("/shop, which was not asked")
-    assert {"store", "tasks", "rules", "hooks", "acks"} <= {name for name, _ in found}
+    assert {"tasks", "rules", "hooks", "acks"} <= {name for name, _ in found}
     assert {result for _, result in found} <= {"ok", "warning"}
 
 
@@ -46,7 +45,7 @@ def test_nothing_is_asked(checked):
     ("name", "value", "check", "said"),
     [
         ("dlq_max_attempts", "many", "settings", "dlq_max_attempts"),
-        ("dlq_on_dead_letter", ["shop.nowhere.tell"], "hooks", "shop.nowhere"),
+        ("dlq_hooks", {"dead_letter": ["shop.nowhere.tell"]}, "hooks", "shop.nowhere"),
         (
             "dlq_auto_redrive",
             [AutoRedrive("a", where=Filter(task="t"), require=Requirements(new_release=True))],
@@ -73,8 +72,7 @@ def test_warnings_end_with_1_on_request(checked, app, queue):
     queue.handler(where=Filter(task="shop.chrage"), name="b")(lambda _letter: Leave())
     queue.upgrade("charge", to="2026.12")(lambda *parts: parts)
     found = checked()
-    assert "'shop.chrage' is not a task of this app" in found["auto", "warning"]
-    assert "'shop.chrage' is not a task of this app" in found["handlers", "warning"]
+    assert found["auto", "warning"].count("'shop.chrage' is not a task of this app") == 2
     said = "@dlq.upgrade names another task: 'charge' is not a task of this app; did you mean"
     assert found["tasks", "warning"].startswith(said)
     assert checked("--fail-on", "warning", status=1) == found
@@ -159,7 +157,6 @@ def test_without_the_brokers_client_the_other_checks_run(checked, app, monkeypat
         "the client of the broker is missing; run: pip install 'kombu[sqs]'"
         in found["broker", "error"]
     )
-    assert found["broker", "error"].endswith("not checked, for the same reason: waits")
     assert "shop.charge: acknowledged before it runs" in found["acks", "ok"]
     assert [check for check, result in found if result == "error" and found[check, result]] == [
         "broker"

@@ -238,7 +238,6 @@ def test_letters_are_reopened_on_request(run, restored):
         (("--task", "ship"), ["id-000004"]),
         (("--task", "shop.charge"), ids_of(lines(3))),
         (("--exception", "ConnectionError"), ids_of(lines(4))),
-        (("--queue", "mail"), []),
         (("--group", "739b"), ids_of(lines(4))),
         (("--until", "2000-01-01T00:00Z"), []),
         (("--all",), ids_of(lines(4))),
@@ -257,10 +256,6 @@ def test_letters_are_restored_by_filters(run, restored, options, expected):
         (("--release", "2"), []),
         (("--tag", 'a"b'), [3]),
         (("--tag", "a"), []),
-        (("--verdict", "terminal"), [3]),
-        (("--rule", "os."), [1, 2]),
-        (("--rule", "http.status"), [3]),
-        (("--rule", "os.", "--release", "1.0"), [1, 2]),
     ],
 )
 def test_letters_are_restored_by_the_fields_of_their_failure(run, canvas, store, options, expected):

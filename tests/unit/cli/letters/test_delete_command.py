@@ -77,7 +77,7 @@ def test_an_invalid_command_line_is_a_usage_error(run, orders, args, message):
 
 
 def test_no_match_is_not_an_error(run, orders):
-    result = run("delete", "--release", "other", "--yes")
+    result = run("delete", "--exception", "other", "--yes")
     assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")
 
 

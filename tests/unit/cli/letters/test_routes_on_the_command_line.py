@@ -149,7 +149,7 @@ def test_the_doctor_names_automatic_redrives_of_unknown_routes(app, run):
 
 
 def test_the_doctor_says_nothing_about_routes_without_any(run):
-    assert "routes" in CHECKS
+    assert "routes" in {name for name, *_ in CHECKS}
     assert findings(run) == []
 
 

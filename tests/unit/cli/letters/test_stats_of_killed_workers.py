@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import zlib
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ import pytest
 from support.stores.losses import lost_letter, trouble
 
 from celery_dlq.recorder.flight import FlightRecorder
-from celery_dlq.recorder.segment import FORMAT
 from celery_dlq.store.database import clock
 
 HOSTILE = "\x1b[31m\u202e\ud800<b>\n" * 50
@@ -84,11 +82,12 @@ def test_files_that_cannot_be_read_are_not_said_to_be_none(run, read, directory,
     assert "Files here  cannot be read" in run("stats").stdout
 
 
-def test_directories_that_cannot_be_counted_are_mentioned(run, read, directory, now):
+def test_directories_that_cannot_be_counted_are_mentioned(run, read, directory, monkeypatch):
+    def refuse(_directory):
+        raise PermissionError(13, "Permission denied")
+
     (directory / "gone-7-ab").mkdir(parents=True)
-    named = b"celery_dlq recorder\n" + (FORMAT + 1).to_bytes(4, "little")
-    header = named + zlib.crc32(named).to_bytes(4, "little")
-    (directory / "gone-7-ab" / "1.rec").write_bytes(header.ljust(4_096, b"x"))
+    monkeypatch.setattr("celery_dlq.recorder.left._files", refuse)
     assert read("stats")["recorder"]["here"]["uncounted"] == 1
     assert "Not counted here  1 directory" in run("stats").stdout
 
@@ -105,7 +104,7 @@ def test_reports_of_all_machines(run, read, directory, store, now):
     )  # fmt: skip
     assert uncovered["seen_at"] == now.isoformat()
     out = " ".join(run("stats").stdout.split())
-    assert "cannot be recovered: 1.rec: format 2 is newer than 1; upgrade celery-dlq" in out
+    assert "cannot be recovered: PermissionError: 1.rec is not readable" in out
     assert "run without a copy: [Errno 28] No space left on device" in out
 
 

@@ -141,7 +141,7 @@ def test_a_hanging_task_is_killed(shop):
         assert validator.why_not(sent("hooked", 5)) is None
         process = validator._process
         validator._timeout_s = 0.2
-        assert "took longer than 0.2 s (--validate-timeout)" in validator.why_not(sent("hangs"))
+        assert "took longer than 0.2 s (validate_timeout_s)" in validator.why_not(sent("hangs"))
         assert process.returncode == -9
         validator._timeout_s = 60.0
         assert validator.why_not(sent("hooked", 5)) is None
