@@ -44,7 +44,6 @@ from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.view import records
-from celery_dlq.view.brief_text import brief_record
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.options import TaskOptions
 
@@ -317,7 +316,7 @@ _OPERATION = Operation(
     created_at=factories.T0,
 )
 
-_BRIEF = brief_record(brief_of(""))
+_BRIEF = brief_of("")
 
 _ACT = AuditRow(id=1, at=factories.T0, who="", host="", act="", count=0, why="", detail={})
 

@@ -34,8 +34,7 @@ from celery_dlq.model.group import Group, GroupAct, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records, times
-from celery_dlq.view.brief import gather
-from celery_dlq.view.brief_text import as_json, bounded, markdown
+from celery_dlq.view.brief import as_json, brief_about, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
@@ -136,11 +135,10 @@ def show(session: Session, fingerprint: str, form: str) -> None:
 
 
 def _brief(session: Session, fingerprint: str, form: str) -> str:
-    found = gather(
+    brief = brief_about(
         session.store, fingerprint, session.screen.now,
         owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
     )  # fmt: skip
-    brief = bounded(found)
     return as_json(brief, is_ascii=not speaks_unicode()) if form == "brief" else markdown(brief)
 
 
