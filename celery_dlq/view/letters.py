@@ -1,4 +1,5 @@
-"""One letter in words: its reason, its message body, the automations that had it, and its traceback."""
+"""The facts about a letter; and one letter in words: its reason, its message body, the automations that had
+it, and its traceback."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from typing import Any
 
 from celery_dlq.base.redact import ELIDED, hide_known
 from celery_dlq.model.headers import trace_of
-from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
+from celery_dlq.redrive.letter.payload import linked_to
+from celery_dlq.view.fields import Field, as_record, facts_in
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.text import counted, visible_lines
+from celery_dlq.view.text import Fact, counted, json_text, visible_lines
 from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
 
 #: The meaning of each reason. Screens write it after the name of the reason and a colon.
@@ -33,6 +36,102 @@ MEANINGS: Mapping[Reason, str] = {
     Reason.INGESTED: "it came from a dead-letter queue of the broker",
     Reason.PARKED: "its next attempt waited in the store",
 }
+
+#: The parts of a letter's screen that have facts.
+ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY = (
+    "error",
+    "why",
+    "message",
+    "origin",
+    "route",
+    "history",
+)
+
+
+def attempts_of(letter: DeadLetter) -> int:
+    """The number of failed runs of the letter's task."""
+    return letter.attempt_count or len(letter.attempts)
+
+
+#: The facts in a list of letters. The owner of the route is not in the letter.
+LISTED: Sequence[Field] = (
+    Field("task_id", "Id", WHY),
+    Field("task", "Task", WHY),
+    Field("state", "State", WHY),
+    Field("reason", "Reason", WHY, said=lambda one: f"{one.reason.value}: {MEANINGS[one.reason]}"),
+    Field("verdict", "Verdict", WHY),
+    Field("rule", "Rule", WHY),
+    Field("", "Evidence", WHY, lambda one: one.explanation.evidence),
+    Field("", "Path", WHY, lambda one: one.explanation.path),
+    Field("exception_type", "Exception", ERROR),
+    Field("message", "Message", ERROR),
+    Field("fingerprint", "Group", WHY),
+    Field("queue", "Queue", MESSAGE),
+    Field("attempts", "Attempts", ERROR, attempts_of),
+    Field("first_failed_at", "First failed", HISTORY),
+    Field("last_failed_at", "Last failed", WHY),
+    Field("worker", "Worker", ORIGIN),
+    Field("release", "Release", ORIGIN),
+    Field("redrive_count", "Redriven", HISTORY, said=lambda one: counted(one.redrive_count, "time")),
+    Field("due_at", "Next attempt", WHY),
+    Field("tags", "Tags", ORIGIN),
+    Field("route", "Route", ROUTE),
+    Field("owner", "Owner of the route", ROUTE),
+    Field("args"),
+    Field("kwargs"),
+)  # fmt: skip
+
+#: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.
+LETTER: Sequence[Field] = (
+    *LISTED,
+    Field("explanation", read=lambda one: as_record(one.explanation)),
+    Field("attempt_history", read=lambda one: [*map(as_record, one.attempts)]),
+    *map(Field, ("redrives", "changes", "handlings", "tickets", "held")),
+    Field("grouped", "Grouped", WHY),
+    Field("traceback"),
+    Field("log"),
+    Field("pid", "Process", ORIGIN),
+    Field("exchange", "Exchange", MESSAGE, lambda one: one.envelope.exchange),
+    Field("routing_key", "Routing key", MESSAGE, lambda one: one.envelope.routing_key),
+    Field("", "Priority", MESSAGE, lambda one: json_text(one.envelope.properties.get("priority"))),
+    Field("", "Content", MESSAGE, lambda one: _content(one.envelope)),
+    Field("canvas", "Part of", MESSAGE),
+    Field("body_unread", "Unreadable", MESSAGE, lambda one: linked_to(one.envelope).unread or None),
+    Field("errbacks", "Ran when it died", MESSAGE, lambda one: linked_to(one.envelope).tasks),
+    Field("root_id", "Root", MESSAGE),
+    Field("parent_id", "Parent", MESSAGE),
+    Field("group_id", "Group of tasks", MESSAGE),
+    Field("correlation_id"),
+    Field("trace_id", "Trace", MESSAGE, lambda one: trace_of(one.envelope.headers)),
+    Field("trace_url", "Trace page", MESSAGE),
+    Field("content_type", read=lambda one: one.envelope.content_type),
+    Field("content_encoding", read=lambda one: one.envelope.content_encoding),
+    Field("headers", read=lambda one: one.envelope.headers),
+    Field("properties", read=lambda one: one.envelope.properties),
+    Field("body_size", read=lambda one: len(one.envelope.body)),
+    Field("body_shown", read=lambda one: unread_body(one)),
+    Field("lease_expires_at", "Claimed until", HISTORY),
+    Field("closed_at", "Closed", HISTORY),
+    Field("closed_by", "Closed by", HISTORY),
+    Field("closed_reason", "Closed because", HISTORY),
+)  # fmt: skip
+
+
+def letter_facts(
+    letter: DeadLetter, *parts: str, owner: str = "", trace_url: str = ""
+) -> list[Fact]:
+    """The facts in these parts of a letter's screen.
+
+    :param owner: the owner of its route.
+    :param trace_url: ``dlq_trace_url``.
+    """
+    page = page_of_trace(letter, trace_url)
+    return facts_in(LETTER, letter, parts, owner=owner, trace_url=page)
+
+
+def _content(envelope: Envelope) -> str:
+    return f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"
+
 
 _FIRST: Mapping[Reason, str] = {
     Reason.EXHAUSTED: "",
@@ -119,6 +218,11 @@ def has_unread_body(letter: DeadLetter) -> bool:
     """Whether the arguments in the letter's body could not be read. If they could, screens show their display
     copies instead, with secrets hidden."""
     return bool(letter.envelope.body) and letter.args is None and letter.kwargs is None
+
+
+def unread_body(letter: DeadLetter) -> str | None:
+    """The body of a letter as text, if its arguments could not be read; otherwise None."""
+    return shown_body(letter.envelope.body) if has_unread_body(letter) else None
 
 
 def shown_body(body: bytes, *, raw: bool = False) -> str:

@@ -103,12 +103,14 @@ def show(session: Session, task_id: str, other: str | None, with_body: bool, for
     held = session.store.automations.held([letter.task_id]).get(letter.task_id)
     owner = session.queue.owner_of(letter.route)
     traces = session.queue.settings.trace_url
-    record = records.whole_letter_record(letter, redrives, changes, owner=owner, trace_url=traces)
+    record = records.whole_letter_record(
+        letter, redrives, changes, handlings, tickets, held, owner=owner, trace_url=traces
+    )
     if with_body:
         record["body"] = base64.b64encode(letter.envelope.body).decode("ascii")
     session.screen.emit(
         form,
-        {**record, **records.handled_record(handlings, tickets), "held": records.held_record(held)},
+        record,
         *letter_parts(
             letter,
             redrives,

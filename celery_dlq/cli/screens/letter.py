@@ -14,31 +14,32 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Short,
-    facts_of,
     last_name,
     table_of,
 )
 from celery_dlq.model.automation import HeldLetter, actor_of
 from celery_dlq.model.handling import GroupTicket, Handling
-from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
-from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import Change
 from celery_dlq.view.automations import HELD, holding
 from celery_dlq.view.letters import (
     CHANGE,
-    MEANINGS,
+    HISTORY,
+    MESSAGE,
+    ORIGIN,
+    ROUTE,
+    WHY,
     attempts_in_order,
+    attempts_of,
     first_step,
     has_unread_body,
-    page_of_trace,
+    letter_facts,
     said_of,
     shown_body,
 )
 from celery_dlq.view.operations import why_text
-from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, first_line, json_text
 from celery_dlq.view.times import duration, iso
 
@@ -183,7 +184,8 @@ def letter_parts(
     """
     kind, message = letter.exception_type, letter.message
     error = f"{kind}: {message}" if message else kind
-    parts: list[Part] = [_why(letter, owner)]
+    died = "Why it is parked" if letter.state is State.PARKED else "Why it died"
+    parts: list[Part] = [Facts(died, letter_facts(letter, WHY, ROUTE, owner=owner))]
     if held is not None:
         parts.append(Facts(HELD, holding(held)))
     parts.append(Block("Error", error))
@@ -193,32 +195,16 @@ def letter_parts(
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
     parts += handled_parts(*handled)
     parts += _changed(redrives, changes)
-    parts += [*contents_of(letter, with_body), _message(letter, trace_url)]
+    headers = ((name, letter.envelope.headers.get(name)) for name in _HEADERS)
+    known = [(name, json_text(value)) for name, value in headers if value not in (None, [], {}, 0)]
+    message = [*letter_facts(letter, MESSAGE, trace_url=trace_url), *known]
+    parts += [*contents_of(letter, with_body), Facts("Message", message)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     if letter.log:
         parts.append(Block("Lines that it logged", letter.log))
-    return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
-
-
-def _why(letter: DeadLetter, owner: str) -> Facts:
-    return facts_of(
-        "Why it is parked" if letter.state is State.PARKED else "Why it died",
-        ("Task", letter.task),
-        ("Id", letter.task_id),
-        ("State", letter.state.value),
-        ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
-        ("Verdict", letter.verdict.value),
-        ("Rule", letter.rule),
-        ("Evidence", letter.explanation.evidence),
-        ("Path", letter.explanation.path),
-        ("Group", letter.fingerprint),
-        ("Grouped", letter.grouped),
-        ("Route", letter.route),
-        ("Owner", owner),
-        ("Last failed", letter.last_failed_at),
-        ("Next attempt", letter.due_at),
-    )
+    history = Facts("History", letter_facts(letter, ORIGIN, HISTORY))
+    return [*parts, history, f"Next: {next_step(letter, command)}"]
 
 
 def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
@@ -239,44 +225,6 @@ def contents_of(
     # Known arguments are shown as JSON, even if they are empty.
     pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
     return [Facts(title, pairs)] if any(text for _, text in pairs) else []
-
-
-def _message(letter: DeadLetter, trace_url: str) -> Facts:
-    envelope, linked = letter.envelope, linked_to(letter.envelope)
-    known = [(name, envelope.headers.get(name)) for name in _HEADERS]
-    return facts_of(
-        "Message",
-        ("Queue", letter.queue),
-        ("Exchange", envelope.exchange),
-        ("Routing key", envelope.routing_key),
-        ("Priority", json_text(envelope.properties.get("priority"))),
-        ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
-        ("Part of", letter.canvas),
-        ("Unreadable", linked.unread),
-        ("Ran when it died", ", ".join(linked.tasks)),
-        ("Root", letter.root_id),
-        ("Parent", letter.parent_id),
-        ("Group", letter.group_id),
-        ("Trace", trace_of(envelope.headers)),
-        ("Trace page", page_of_trace(letter, trace_url)),
-        *((name, json_text(value)) for name, value in known if value not in (None, [], {}, 0)),
-    )
-
-
-def _history(letter: DeadLetter) -> Facts:
-    return facts_of(
-        "History",
-        ("First failed", letter.first_failed_at),
-        ("Redriven", counted(letter.redrive_count, "time")),
-        ("Worker", letter.worker),
-        ("Release", letter.release),
-        ("Tags", ", ".join(letter.tags)),
-        ("Failure group", letter.fingerprint),
-        ("Claimed until", letter.lease_expires_at),
-        ("Closed", letter.closed_at),
-        ("Closed by", letter.closed_by),
-        ("Closed because", letter.closed_reason),
-    )
 
 
 def next_step(letter: DeadLetter, command: Command) -> str:
