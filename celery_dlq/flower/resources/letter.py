@@ -27,21 +27,23 @@ from celery_dlq.flower.words import Piece, lines, moment, pieces
 from celery_dlq.model.automation import HeldLetter, actor_of
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling
-from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
-from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import automations as facts
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
     HANDLINGS_SHOWN,
+    MESSAGE,
+    ORIGIN,
+    ROUTE,
     attempts_in_order,
     first_step,
     has_unread_body,
+    letter_facts,
     named_arguments,
     page_of_trace,
     said_of,
@@ -234,28 +236,8 @@ class LetterView:
     @property
     def message(self) -> list[facts.Fact]:
         """The facts about the message: origin, canvas, worker."""
-        letter, envelope = self.letter, self.letter.envelope
-        linked = linked_to(envelope)
-        found: list[facts.Fact] = [
-            ("Queue", letter.queue),
-            ("Exchange", envelope.exchange),
-            ("Routing key", envelope.routing_key),
-            ("Content", f"{len(envelope.body):,} bytes of {envelope.content_type}"),
-            ("Part of", letter.canvas),
-            ("Unreadable", linked.unread),
-            ("Ran when it died", ", ".join(linked.tasks)),
-            ("Root", letter.root_id),
-            ("Parent", letter.parent_id),
-            ("Group of tasks", letter.group_id),
-            ("Trace", trace_of(envelope.headers)),
-            ("Worker", letter.worker),
-            ("Process", letter.pid),
-            ("Release", letter.release),
-            ("Tags", ", ".join(letter.tags)),
-            ("Route", letter.route),
-            ("Owner of the route", self.route_owner),
-        ]
-        return facts.given(found)
+        parts = MESSAGE, ORIGIN, ROUTE
+        return facts.given(letter_facts(self.letter, *parts, owner=self.route_owner))
 
     @property
     def traceback(self) -> list[Piece]:
@@ -383,11 +365,10 @@ class OneLetter(Api):
         """One letter in full, as ``dlq show --format json`` has it."""
         seen = await seen_letter(self.site, prefix)
         record = records.whole_letter_record(
-            seen.letter, seen.redrives, seen.changes,
+            seen.letter, seen.redrives, seen.changes, seen.handlings, seen.tickets, seen.hold,
             owner=seen.route_owner, trace_url=self.site.trace_url,
         )  # fmt: skip
-        handled = records.handled_record(seen.handlings, seen.tickets)
-        self.reply({**record, **handled, "held": records.held_record(seen.hold)})
+        self.reply(record)
 
 
 class OfTask(Page):
