@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -27,6 +26,7 @@ from celery_dlq.view.fields import record_of
 from celery_dlq.view.letters import LETTER, LISTED, page_of_trace
 from celery_dlq.view.letters import attempts_of as attempts_of
 from celery_dlq.view.operations import OPERATION
+from celery_dlq.view.stats import by_age
 from celery_dlq.view.text import visible
 
 #: Texts of an archived letter that this package does not write as JSON.
@@ -92,19 +92,14 @@ def ticketed_group_record(
 
 
 def stats_record(stats: Stats) -> dict[str, Any]:
-    """The numbers of the whole store. ``up_to_s`` is null for ages above the highest bound."""
-    counts = as_record(
-        stats, ("depth", "oldest_open_at", "by_state", "by_task", "by_exception", "by_reason")
-    )
+    """The numbers of the whole store."""
+    counts = ("depth", "oldest_open_at", "by_state", "by_task", "by_exception", "by_reason")
     return {
-        **counts,
+        **as_record(stats, counts),
         "arrivals_per_hour": list(stats.arrivals),
         "usual_arrivals_per_hour": stats.usual,
         "held": stats.held,
-        "ages": [
-            {"up_to_s": bound if math.isfinite(bound) else None, "count": count}
-            for bound, count in stats.ages.items()
-        ],
+        "ages": by_age(stats.ages, lambda count: {"count": count}),
     }
 
 

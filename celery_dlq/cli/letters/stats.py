@@ -31,12 +31,11 @@ from celery_dlq.view.stats import (
     Losses,
     archive_facts,
     keeping_record,
-    keeping_rows,
     losses_of,
     lost_facts,
     lost_record,
-    lost_rows,
     named_ages,
+    report_rows,
     retention_facts,
     said_why,
 )
@@ -81,18 +80,13 @@ def stats(session: Session, form: str) -> None:
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
     losses = losses_of(session.queue)
-    kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
-    record = (
-        [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
-        if form == "csv"
-        else {
-            **records.stats_record(found),
-            **kept_record,
-            "recorder": losses_record,
-        }
-    )
+    report = {
+        **records.stats_record(found),
+        **keeping_record(kept, now),
+        "recorder": lost_record(losses),
+    }
     parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, record, *parts)
+    session.screen.emit(form, report_rows(report) if form == "csv" else report, *parts)
 
 
 def glance(found: Stats, *, drawn: bool) -> Facts:
