@@ -44,6 +44,7 @@ from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.view import records
+from celery_dlq.view.letters import WholeLetter
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.options import TaskOptions
 
@@ -256,7 +257,8 @@ class TestCommandLine:
         assert listed == values
 
     def test_every_json_field_is_named(self) -> None:
-        letter = records.whole_letter_record(factories.letter(), [_SENDING], [_CHANGE], owner="")
+        whole = WholeLetter(letter=factories.letter(), redrives=[_SENDING], changes=[_CHANGE])
+        letter = whole.record()
         given = [
             *(letter, letter["explanation"], *letter["attempt_history"]),
             *(*letter["redrives"], *letter["changes"]),
@@ -283,7 +285,7 @@ class TestCommandLine:
     def test_fields_that_only_show_prints_are_marked_so(self) -> None:
         letter = factories.letter()
         listed = set(records.letter_record(letter, owner=""))
-        only_shown = set(records.whole_letter_record(letter, [], [], owner="")) - listed
+        only_shown = set(WholeLetter(letter=letter).record()) - listed
         where = {
             name: row[1]
             for row in rows(read(REFERENCE / "cli.md"))

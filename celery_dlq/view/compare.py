@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.view.letters import (
-    ERROR,
-    HISTORY,
-    MESSAGE,
-    ORIGIN,
-    ROUTE,
-    WHY,
-    argument_values,
-    letter_facts,
-    own_traceback,
-)
+from celery_dlq.view.letters import WholeLetter, argument_values, own_traceback
 
 #: Arguments of a letter, characters of a value, and lines of a traceback.
 _ARGUMENTS, _VALUE, _LINES = 50, 2_000, 200
@@ -114,6 +104,6 @@ def difference(one: Sequence[str], other: Sequence[str]) -> str:
 
 def _facts(letter: DeadLetter, moment: Callable[[datetime], str]) -> Iterator[tuple[str, str]]:
     """The facts about a letter that have a value."""
-    for name, value in letter_facts(letter, ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY):
+    for name, value in WholeLetter(letter=letter).facts():
         if name in _FACTS and value not in (None, ""):
             yield name, moment(value) if isinstance(value, datetime) else str(value)[:_VALUE]

@@ -40,11 +40,11 @@ def record_of(listed: Iterable[Field], one: Any, **given: Any) -> dict[str, Any]
 
 
 def facts_in(listed: Iterable[Field], one: Any, parts: Collection[str], **given: Any) -> list[Fact]:
-    """The facts about ``one`` in these parts of a screen, for people."""
+    """The facts about ``one`` in these parts of a screen, for people; in all parts, if ``parts`` is empty."""
     return [
         (field.title, _for_people(field.said(one) if field.said else _value(field, one, given)))
         for field in listed
-        if field.title and field.part in parts
+        if field.title and (field.part in parts or not parts)
     ]
 
 

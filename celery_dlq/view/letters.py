@@ -7,18 +7,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.base.redact import ELIDED, hide_known
+from celery_dlq.model.automation import HeldLetter
+from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
-from celery_dlq.model.letter import Attempt, DeadLetter, Envelope
+from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
 from celery_dlq.redrive.letter.payload import linked_to
-from celery_dlq.view.fields import Field, as_record, facts_in
+from celery_dlq.store.base import Change
+from celery_dlq.view.fields import Field, as_record, facts_in, record_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import Fact, counted, json_text, visible_lines
 from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 #: The meaning of each reason. Screens write it after the name of the reason and a colon.
 MEANINGS: Mapping[Reason, str] = {
@@ -77,8 +85,7 @@ LISTED: Sequence[Field] = (
     Field("tags", "Tags", ORIGIN),
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
-    Field("args"),
-    Field("kwargs"),
+    *map(Field, ("args", "kwargs")),
 )  # fmt: skip
 
 #: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.
@@ -88,28 +95,26 @@ LETTER: Sequence[Field] = (
     Field("attempt_history", read=lambda one: [*map(as_record, one.attempts)]),
     *map(Field, ("redrives", "changes", "handlings", "tickets", "held")),
     Field("grouped", "Grouped", WHY),
-    Field("traceback"),
-    Field("log"),
+    *map(Field, ("traceback", "log", "correlation_id")),
     Field("pid", "Process", ORIGIN),
-    Field("exchange", "Exchange", MESSAGE, lambda one: one.envelope.exchange),
-    Field("routing_key", "Routing key", MESSAGE, lambda one: one.envelope.routing_key),
+    Field("exchange", "Exchange", MESSAGE, attrgetter("envelope.exchange")),
+    Field("routing_key", "Routing key", MESSAGE, attrgetter("envelope.routing_key")),
     Field("", "Priority", MESSAGE, lambda one: json_text(one.envelope.properties.get("priority"))),
-    Field("", "Content", MESSAGE, lambda one: _content(one.envelope)),
+    Field("", "Content", MESSAGE, lambda one: f"{_size(one.envelope.body)} of {one.envelope.content_type}"),
     Field("canvas", "Part of", MESSAGE),
     Field("body_unread", "Unreadable", MESSAGE, lambda one: linked_to(one.envelope).unread or None),
     Field("errbacks", "Ran when it died", MESSAGE, lambda one: linked_to(one.envelope).tasks),
     Field("root_id", "Root", MESSAGE),
     Field("parent_id", "Parent", MESSAGE),
     Field("group_id", "Group of tasks", MESSAGE),
-    Field("correlation_id"),
     Field("trace_id", "Trace", MESSAGE, lambda one: trace_of(one.envelope.headers)),
     Field("trace_url", "Trace page", MESSAGE),
-    Field("content_type", read=lambda one: one.envelope.content_type),
-    Field("content_encoding", read=lambda one: one.envelope.content_encoding),
-    Field("headers", read=lambda one: one.envelope.headers),
-    Field("properties", read=lambda one: one.envelope.properties),
+    *(
+        Field(name, read=attrgetter(f"envelope.{name}"))
+        for name in ("content_type", "content_encoding", "headers", "properties")
+    ),
     Field("body_size", read=lambda one: len(one.envelope.body)),
-    Field("body_shown", read=lambda one: unread_body(one)),
+    Field("body_shown", read=lambda one: shown_body(one.envelope.body) if has_unread_body(one) else None),
     Field("lease_expires_at", "Claimed until", HISTORY),
     Field("closed_at", "Closed", HISTORY),
     Field("closed_by", "Closed by", HISTORY),
@@ -117,20 +122,59 @@ LETTER: Sequence[Field] = (
 )  # fmt: skip
 
 
-def letter_facts(
-    letter: DeadLetter, *parts: str, owner: str = "", trace_url: str = ""
-) -> list[Fact]:
-    """The facts in these parts of a letter's screen.
+@dataclass(frozen=True, kw_only=True)
+class WholeLetter:
+    """A letter with what the store knows of it."""
 
-    :param owner: the owner of its route.
-    :param trace_url: ``dlq_trace_url``.
-    """
-    page = page_of_trace(letter, trace_url)
-    return facts_in(LETTER, letter, parts, owner=owner, trace_url=page)
+    letter: DeadLetter
+    redrives: Sequence[Sending] = ()
+    changes: Sequence[Change] = ()
+    #: What automations did, newest first.
+    handlings: Sequence[Handling] = ()
+    #: The ticket and the escalation of its group.
+    tickets: Sequence[GroupTicket] = ()
+    #: Set if no automatic redrive sends it again.
+    hold: HeldLetter | None = None
+    #: The owner of its route.
+    route_owner: str = ""
+    #: The page of its trace; empty if it has none.
+    trace_page: str = ""
+
+    @classmethod
+    def of(cls, store: Store, letter: DeadLetter, **more: Any) -> WholeLetter:
+        """A letter as ``store`` has it.
+
+        :param more: the other fields.
+        """
+        task_id, group = letter.task_id, letter.fingerprint
+        return cls(
+            letter=letter,
+            redrives=store.sendings.of_letter(task_id),
+            changes=store.edits.of_letter(task_id),
+            handlings=store.automations.find(letter_id=task_id, limit=_HANDLINGS).rows,
+            tickets=store.tickets.of_groups([group]).get(group, ()),
+            hold=store.automations.held([task_id]).get(task_id),
+            **more,
+        )
+
+    def facts(self, *parts: str) -> list[Fact]:
+        """The facts in these parts of its screen; of all parts, if none is named."""
+        given = {"owner": self.route_owner, "trace_url": self.trace_page}
+        return facts_in(LETTER, self.letter, parts, **given)
+
+    def record(self) -> dict[str, Any]:
+        """The whole letter for programs, without its body."""
+        return record_of(
+            LETTER, self.letter, owner=self.route_owner, trace_url=self.trace_page,
+            redrives=[*map(as_record, self.redrives)], tickets=[*map(as_record, self.tickets)],
+            changes=[as_record(one, ("at", "who", "how", "diff")) for one in self.changes],
+            handlings=[*map(as_record, self.handlings)],
+            held=self.hold and as_record(self.hold, ("name", "why", "at")),
+        )  # fmt: skip
 
 
-def _content(envelope: Envelope) -> str:
-    return f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"
+def _size(body: bytes) -> str:
+    return counted(len(body), "byte")
 
 
 _FIRST: Mapping[Reason, str] = {
@@ -152,7 +196,7 @@ _MARK = f"{ELIDED} [1"
 CHANGE = "change"
 
 #: The latest handlings that are shown with a letter.
-HANDLINGS_SHOWN = 20
+_HANDLINGS = 20
 
 # The first line of a frame, and the line that stands for repetitions of the frame before it.
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in .+$')
@@ -220,11 +264,6 @@ def has_unread_body(letter: DeadLetter) -> bool:
     return bool(letter.envelope.body) and letter.args is None and letter.kwargs is None
 
 
-def unread_body(letter: DeadLetter) -> str | None:
-    """The body of a letter as text, if its arguments could not be read; otherwise None."""
-    return shown_body(letter.envelope.body) if has_unread_body(letter) else None
-
-
 def shown_body(body: bytes, *, raw: bool = False) -> str:
     """``body``, or its start and a last line with its size. Anything in a text that looks like a secret is
     hidden. Secrets in other bytes cannot be recognized.
@@ -234,10 +273,10 @@ def shown_body(body: bytes, *, raw: bool = False) -> str:
     part = body[:SHOWN_LIMIT]
     text = _as_text(part, cut=len(body) > len(part))
     if text is None and not raw:
-        return f"{counted(len(body), 'byte')} that {'is' if len(body) == 1 else 'are'} not text"
+        return f"{_size(body)} that {'is' if len(body) == 1 else 'are'} not text"
     lines = _dump(part) if text is None else visible_lines(_without_secrets(text))
     if len(body) > len(part):
-        lines.append(f"… the first {len(part):,} of {counted(len(body), 'byte')}")
+        lines.append(f"… the first {len(part):,} of {_size(body)}")
     return "\n".join(lines)
 
 

@@ -13,17 +13,16 @@ from typing import Any
 from celery_dlq.archive.reading import Finding, Found
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import REDACTED, Redactor
-from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.group import Group
-from celery_dlq.model.handling import GroupTicket, Handling
+from celery_dlq.model.handling import GroupTicket
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.recorder import Left
 from celery_dlq.spool import SpoolFile
-from celery_dlq.store.base import Change, Operation, Segment, Stats
+from celery_dlq.store.base import Operation, Segment, Stats
 from celery_dlq.view.fields import as_record as as_record
 from celery_dlq.view.fields import record_of
-from celery_dlq.view.letters import LETTER, LISTED, page_of_trace
+from celery_dlq.view.letters import LISTED
 from celery_dlq.view.letters import attempts_of as attempts_of
 from celery_dlq.view.operations import OPERATION
 from celery_dlq.view.stats import by_age
@@ -42,34 +41,6 @@ def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
     :param owner: the owner of its route.
     """
     return record_of(LISTED, letter, owner=owner)
-
-
-def whole_letter_record(
-    letter: DeadLetter,
-    redrives: Sequence[Sending] = (),
-    changes: Sequence[Change] = (),
-    handlings: Sequence[Handling] = (),
-    tickets: Sequence[GroupTicket] = (),
-    held: HeldLetter | None = None,
-    *,
-    owner: str,
-    trace_url: str = "",
-) -> dict[str, Any]:
-    """A letter in full, without its body.
-
-    :param handlings: the acts of automations on it.
-    :param tickets: those of its group.
-    :param held: set if an automatic redrive holds it.
-    :param owner: the owner of its route.
-    :param trace_url: ``dlq_trace_url``.
-    """
-    return record_of(
-        LETTER, letter, owner=owner, trace_url=page_of_trace(letter, trace_url),
-        redrives=[*map(as_record, redrives)], handlings=[*map(as_record, handlings)],
-        changes=[as_record(one, ("at", "who", "how", "diff")) for one in changes],
-        tickets=[*map(as_record, tickets)],
-        held=None if held is None else as_record(held, ("name", "why", "at")),
-    )  # fmt: skip
 
 
 def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.compare import compared, difference, own_tracebacks
-from celery_dlq.view.letters import HANDLINGS_SHOWN
+from celery_dlq.view.letters import WholeLetter, page_of_trace
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
@@ -96,33 +96,14 @@ def show(session: Session, task_id: str, other: str | None, with_body: bool, for
     if other is not None:
         _compare(session, letter, session.letter(other), form)
         return
-    redrives = session.store.sendings.of_letter(letter.task_id)
-    changes = session.store.edits.of_letter(letter.task_id)
-    handlings = session.store.automations.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
-    tickets = session.store.tickets.of_groups([letter.fingerprint]).get(letter.fingerprint, ())
-    held = session.store.automations.held([letter.task_id]).get(letter.task_id)
-    owner = session.queue.owner_of(letter.route)
-    traces = session.queue.settings.trace_url
-    record = records.whole_letter_record(
-        letter, redrives, changes, handlings, tickets, held, owner=owner, trace_url=traces
-    )
+    whole = WholeLetter.of(
+        session.store, letter, route_owner=session.queue.owner_of(letter.route),
+        trace_page=page_of_trace(letter, session.queue.settings.trace_url),
+    )  # fmt: skip
+    record = whole.record()
     if with_body:
         record["body"] = base64.b64encode(letter.envelope.body).decode("ascii")
-    session.screen.emit(
-        form,
-        record,
-        *letter_parts(
-            letter,
-            redrives,
-            changes,
-            (handlings, tickets),
-            session.command,
-            owner=owner,
-            held=held,
-            trace_url=traces,
-            with_body=with_body,
-        ),
-    )
+    session.screen.emit(form, record, *letter_parts(whole, session.command, with_body=with_body))
 
 
 def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) -> None:
@@ -140,12 +121,11 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
         "traceback": traceback,
     }
     columns = (Column("", rigid=True), *(Column(letter.task_id, fold=True) for letter in letters))
-    parts: list[Part] = [
-        Table(columns, [(row.name, *row.values) for row in different])
-        if different
-        else "Their arguments and facts are the same.",
+    session.screen.emit(
+        form,
+        record,
+        Table(columns, [(row.name, *row.values) for row in different]),
+        "" if different else "Their arguments and facts are the same.",
         Facts("The same in both", list(same.items())),
-    ]
-    if traceback:
-        parts.append(Block("Traceback: - is only in the first, + only in the second", traceback))
-    session.screen.emit(form, record, *parts)
+        Block("Traceback: - is only in the first, + only in the second", traceback),
+    )

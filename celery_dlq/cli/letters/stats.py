@@ -116,28 +116,25 @@ def stats_parts(found: Stats, *, drawn: bool) -> list[Part]:
         _count_table("REASON", by_reason, drawn=drawn),
         _count_table("AGE", age_names(found.ages), drawn=drawn),
     ]
-    return [glance(found, drawn=drawn), *(table for table in tables if table.rows and found.depth)]
+    return [glance(found, drawn=drawn), *(tables if found.depth else [])]
 
 
 def keeping_parts(found: Keeping, now: datetime) -> list[Part]:
     """The parts about closed letters, as the last round of retention has left them; empty before it."""
-    parts: list[Part] = []
-    if found.round is not None:
-        ages = [
-            (one.name, one.pile.letters, byte_size(one.pile.size))
-            for one in named_ages(found.round.kept.ages)
-        ]
-        parts.append(Facts("Retention", retention_facts(found.round, now)))
-        parts += [Table(_AGE_COLUMNS, ages)] if ages else []
-    archive = archive_facts(found)
-    return [*parts, Facts("Archive", archive)] if archive else parts
+    kept = found.round
+    piles = named_ages(kept.kept.ages) if kept else []
+    ages = [(one.name, one.pile.letters, byte_size(one.pile.size)) for one in piles]
+    return [
+        Facts("Retention", retention_facts(kept, now) if kept else []),
+        Table(_AGE_COLUMNS, ages),
+        Facts("Archive", archive_facts(found)),
+    ]
 
 
 def lost_parts(found: Losses) -> list[Part]:
     """The parts about killed workers; empty if nothing is lost, waits, or is not covered."""
-    facts, reports = lost_facts(found), found.lost.reports
-    parts: list[Part] = [Facts("Killed workers", facts)] if facts else []
-    return [*parts, table_of(_REPORT_FIELDS, reports, "Reports of workers")] if reports else parts
+    reports = table_of(_REPORT_FIELDS, found.lost.reports, "Reports of workers")
+    return [Facts("Killed workers", lost_facts(found)), reports]
 
 
 def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from celery_dlq.cli.screens.letter import contents_of, ticket_parts
+from celery_dlq.cli.screens.letter import contents_of, ticket_table
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import (
     Block,
@@ -124,20 +124,17 @@ def group_parts(
         ("Last seen", group.last_seen_at),
         ("Arrivals/h", arrivals),
     )
-    texts = [("Note", group.note), ("Example", group.message)]
     newest = grouping.newest
-    if newest is not None:
-        texts.append(("Traceback of the newest letter", own_traceback(newest.traceback)))
-    blocks = [Block(title, text) for title, text in texts if text]
-    call = contents_of(newest, title="Arguments of the newest letter") if newest else []
-    given = ticket_parts(tickets, "Tickets")
+    back = command("redrive", "--group", group.fingerprint, "--canary", "1")
     return [
         facts,
-        *given,
-        *blocks,
-        *call,
+        ticket_table(tickets, "Tickets"),
+        Block("Note", group.note),
+        Block("Example", group.message),
+        Block("Traceback of the newest letter", own_traceback(newest.traceback) if newest else ""),
+        contents_of(newest, title="Arguments of the newest letter") if newest else "",
         f"See its letters: {command('list', '--group', group.fingerprint)}",
-        *_send_back(group, command),
+        f"Send them back: {back}" if group.open_count else "",
     ]
 
 

@@ -14,31 +14,19 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Short,
+    Table,
     last_name,
     table_of,
 )
-from celery_dlq.model.automation import HeldLetter, actor_of
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Change
+from celery_dlq.view import letters as view
 from celery_dlq.view.automations import HELD, holding
-from celery_dlq.view.letters import (
-    CHANGE,
-    HISTORY,
-    MESSAGE,
-    ORIGIN,
-    ROUTE,
-    WHY,
-    attempts_in_order,
-    attempts_of,
-    first_step,
-    has_unread_body,
-    letter_facts,
-    said_of,
-    shown_body,
-)
+from celery_dlq.view.letters import CHANGE, WholeLetter, attempts_of, said_of
 from celery_dlq.view.operations import why_text
 from celery_dlq.view.text import counted, first_line, json_text
 from celery_dlq.view.times import duration, iso
@@ -82,24 +70,15 @@ def history_table(found: Sequence[Handling]) -> Part:
     return table_of(_HANDLING_FIELDS, found) if found else "No handlings match."
 
 
-def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
-    """The acts of automations on a letter, and the tickets of its group, as parts of its screen."""
-    shown: list[Part] = []
-    if handlings:
-        shown.append(table_of(_HANDLED_FIELDS, handlings, "By itself"))
-    return shown + ticket_parts(tickets, "Tickets of its group")
-
-
-def ticket_parts(tickets: Sequence[GroupTicket], title: str) -> list[Part]:
-    """The tickets and escalations of a group as a part of a screen; none if it has none."""
-    return [table_of(_TICKET_FIELDS, tickets, title)] if tickets else []
+def ticket_table(tickets: Sequence[GroupTicket], title: str) -> Table:
+    """A table of the tickets and escalations of a group."""
+    return table_of(_TICKET_FIELDS, tickets, title)
 
 
 def changes_of(found: Sequence[Handling] | Sequence[HandlerTrial]) -> Iterator[Block]:
     """The changes in messages, as diffs."""
     for one in found:
-        if one.detail.get(CHANGE):
-            yield Block(f"Changed in {one.task_id}", str(one.detail[CHANGE]))
+        yield Block(f"Changed in {one.task_id}", str(one.detail.get(CHANGE, "")))
 
 
 def trial_parts(trials: Sequence[HandlerTrial]) -> list[Part]:
@@ -161,77 +140,59 @@ def letter_table(letters: Sequence[DeadLetter]) -> Part:
     return table_of(fields, letters) if letters else "No dead letters match."
 
 
-def letter_parts(
-    letter: DeadLetter,
-    redrives: Sequence[Sending],
-    changes: Sequence[Change],
-    handled: tuple[Sequence[Handling], Sequence[GroupTicket]],
-    command: Command,
-    *,
-    owner: str = "",
-    held: HeldLetter | None = None,
-    trace_url: str = "",
-    with_body: bool = False,
-) -> list[Part]:
+def letter_parts(whole: WholeLetter, command: Command, *, with_body: bool = False) -> list[Part]:
     """The parts of a letter's screen.
 
-    :param handled: what automations did about it, and the tickets of its group.
     :param command: makes command lines such as ``celery -A shop dlq list``.
-    :param owner: the owner of its route.
-    :param held: set if no automatic redrive sends it again.
-    :param trace_url: ``dlq_trace_url``.
     :param with_body: whether an unread body is shown if it is not text, too.
     """
-    kind, message = letter.exception_type, letter.message
-    error = f"{kind}: {message}" if message else kind
-    died = "Why it is parked" if letter.state is State.PARKED else "Why it died"
-    parts: list[Part] = [Facts(died, letter_facts(letter, WHY, ROUTE, owner=owner))]
-    if held is not None:
-        parts.append(Facts(HELD, holding(held)))
-    parts.append(Block("Error", error))
-    if letter.attempts:
-        parts.append(table_of(_ATTEMPT_FIELDS, attempts_in_order(letter), "Attempts"))
-    if redrives:
-        parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
-    parts += handled_parts(*handled)
-    parts += _changed(redrives, changes)
+    letter, kind = whole.letter, whole.letter.exception_type
     headers = ((name, letter.envelope.headers.get(name)) for name in _HEADERS)
-    known = [(name, json_text(value)) for name, value in headers if value not in (None, [], {}, 0)]
-    message = [*letter_facts(letter, MESSAGE, trace_url=trace_url), *known]
-    parts += [*contents_of(letter, with_body), Facts("Message", message)]
-    if letter.traceback:
-        parts.append(Block("Traceback", letter.traceback.rstrip()))
-    if letter.log:
-        parts.append(Block("Lines that it logged", letter.log))
-    history = Facts("History", letter_facts(letter, ORIGIN, HISTORY))
-    return [*parts, history, f"Next: {next_step(letter, command)}"]
+    options = (
+        (name, json_text(value)) for name, value in headers if value not in (None, [], {}, 0)
+    )
+    return [
+        Facts(
+            "Why it is parked" if letter.state is State.PARKED else "Why it died",
+            whole.facts(view.WHY, view.ROUTE),
+        ),
+        Facts(HELD, holding(whole.hold) if whole.hold else []),
+        Block("Error", f"{kind}: {letter.message}" if letter.message else kind),
+        table_of(_ATTEMPT_FIELDS, view.attempts_in_order(letter), "Attempts"),
+        table_of(_REDRIVE_FIELDS, whole.redrives, "Redrives"),
+        table_of(_HANDLED_FIELDS, whole.handlings, "By itself"),
+        ticket_table(whole.tickets, "Tickets of its group"),
+        *_changed(whole.redrives, whole.changes),
+        contents_of(letter, with_body),
+        Facts("Message", [*whole.facts(view.MESSAGE), *options]),
+        Block("Traceback", letter.traceback.rstrip()),
+        Block("Lines that it logged", letter.log),
+        Facts("History", whole.facts(view.ORIGIN, view.HISTORY)),
+        f"Next: {next_step(letter, command)}",
+    ]
 
 
 def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
     for change in changes:
         yield Block(f"Changed by {change.who} on {iso(change.at)} ({change.how})", change.diff)
     for sending in redrives:
-        if sending.change:
-            title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
-            yield Block(title, sending.change)
+        title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
+        yield Block(title, sending.change)
 
 
-def contents_of(
-    letter: DeadLetter, with_body: bool = False, title: str = "Arguments"
-) -> list[Part]:
-    """The arguments of a letter, or its body if they could not be read, as parts of a screen."""
-    if has_unread_body(letter):
-        return [Block("Body", shown_body(letter.envelope.body, raw=with_body))]
+def contents_of(letter: DeadLetter, with_body: bool = False, title: str = "Arguments") -> Part:
+    """The arguments of a letter, or its body if they could not be read, as a part of a screen."""
+    if view.has_unread_body(letter):
+        return Block("Body", view.shown_body(letter.envelope.body, raw=with_body))
     # Known arguments are shown as JSON, even if they are empty.
-    pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
-    return [Facts(title, pairs)] if any(text for _, text in pairs) else []
+    return Facts(title, [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))])
 
 
 def next_step(letter: DeadLetter, command: Command) -> str:
     """What a person can do about a letter in its state."""
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
-        return f"{first_step(letter.reason)}{redrive}"
+        return f"{view.first_step(letter.reason)}{redrive}"
     if letter.state is State.CLAIMED:
         return f"a redrive holds it; check again: {command('show', letter.task_id)}"
     if letter.state is State.REDRIVEN:

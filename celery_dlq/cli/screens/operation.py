@@ -78,16 +78,13 @@ def operation_parts(
 
     :param command: makes command lines such as ``celery -A shop dlq list``.
     """
-    titles = {"Operation": REDRIVE, "Letters": LETTERS}
-    parts: list[Part] = [
-        Facts(title, facts_in(OPERATION, operation, (part,))) for title, part in titles.items()
-    ]
-    parts.append(Facts("Orders", given_orders(operation.orders)))
-    if sendings:
-        parts.append(table_of(_SENDING_FIELDS, sendings))
-        parts += [Block(f"Changed in {one.task_id}", one.change) for one in sendings if one.change]
-    return [part for part in parts if not isinstance(part, Facts) or part.given] + [
-        f"Next: {next_step(operation, command)}"
+    return [
+        Facts("Operation", facts_in(OPERATION, operation, (REDRIVE,))),
+        Facts("Letters", facts_in(OPERATION, operation, (LETTERS,))),
+        Facts("Orders", given_orders(operation.orders)),
+        table_of(_SENDING_FIELDS, sendings),
+        *(Block(f"Changed in {one.task_id}", one.change) for one in sendings),
+        f"Next: {next_step(operation, command)}",
     ]
 
 
@@ -120,13 +117,12 @@ def eta_text(left_s: float | None) -> str:
 
 def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list[Part]:
     """The parts of a plan's screen."""
-    parts: list[Part] = [_plan_facts(plan, orders)]
-    if plan.by_task:
-        columns = (Column("TASK"), Column("SENDABLE", right=True, rigid=True))
-        parts.append(Table(columns, [*plan.by_task.items()]))
-    if plan.skipped and with_skipped:
-        parts.append(table_of(_SKIPPED_FIELDS, plan.skipped))
-    return parts
+    columns = (Column("TASK"), Column("SENDABLE", right=True, rigid=True))
+    return [
+        _plan_facts(plan, orders),
+        Table(columns, [*plan.by_task.items()]),
+        table_of(_SKIPPED_FIELDS, plan.skipped if with_skipped else ()),
+    ]
 
 
 def _plan_facts(plan: Plan, orders: Orders) -> Facts:

@@ -3,7 +3,7 @@ colours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -87,6 +87,16 @@ class Block:
 
 #: A part of a screen; a string is a sentence.
 Part = Table | Facts | Block | str
+
+
+def with_content(parts: Iterable[Part]) -> list[Part]:
+    """The parts that are shown: tables with rows, facts with a value, and texts that are not empty."""
+    return [
+        part
+        for part in parts
+        if (part.rows if isinstance(part, Table) else part.given if isinstance(part, Facts)
+            else part.text if isinstance(part, Block) else part)
+    ]  # fmt: skip
 
 
 def last_name(dotted: str) -> Short:
