@@ -24,26 +24,25 @@ from celery_dlq.flower.resources.letter_acts import (
     redrive_one,
 )
 from celery_dlq.flower.words import Piece, lines, moment, pieces
-from celery_dlq.model.automation import HeldLetter, actor_of
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import Group, GroupStatus
-from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling
-from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.handling import VERDICTS, Handling
+from celery_dlq.model.letter import Attempt
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import automations as facts
-from celery_dlq.view import lookup, records, times
+from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
-    HANDLINGS_SHOWN,
     MESSAGE,
     ORIGIN,
     ROUTE,
+    WholeLetter,
     attempts_in_order,
     first_step,
     has_unread_body,
-    letter_facts,
     named_arguments,
     page_of_trace,
     said_of,
@@ -104,23 +103,14 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetterView:
+class LetterView(WholeLetter):
     """A letter with what the store knows of it, and the values of its page."""
 
-    letter: DeadLetter
-    redrives: Sequence[Sending]
     #: Who began the operation of each redrive; an operation may have been removed.
     redriven_by: Mapping[str, str]
-    changes: Sequence[Change]
     group: Group | None
     #: Acts of operators, newest first.
     audit: Sequence[AuditRow]
-    #: What automations did, newest first.
-    handlings: Sequence[Handling]
-    #: The ticket and the escalation of its group.
-    tickets: Sequence[GroupTicket]
-    #: Set if no automatic redrive sends it again.
-    hold: HeldLetter | None
     #: The redrive that was asked for on its page.
     asked: Operation | None
 
@@ -132,10 +122,6 @@ class LetterView:
     #: The automatic redrive that holds it, if the settings still have it.
     holder: str = ""
     held_title: str = facts.HELD
-    #: The owner of its route.
-    route_owner: str = ""
-    #: The page of its trace; empty if it has none.
-    trace_page: str = ""
     #: How many values of its arguments are kept for searches.
     values_kept: int = 0
     #: The names of the task's positional parameters; empty if they are unknown.
@@ -236,8 +222,7 @@ class LetterView:
     @property
     def message(self) -> list[facts.Fact]:
         """The facts about the message: origin, canvas, worker."""
-        parts = MESSAGE, ORIGIN, ROUTE
-        return facts.given(letter_facts(self.letter, *parts, owner=self.route_owner))
+        return facts.given(self.facts(MESSAGE, ORIGIN, ROUTE))
 
     @property
     def traceback(self) -> list[Piece]:
@@ -364,11 +349,7 @@ class OneLetter(Api):
     async def get(self, prefix: str) -> None:
         """One letter in full, as ``dlq show --format json`` has it."""
         seen = await seen_letter(self.site, prefix)
-        record = records.whole_letter_record(
-            seen.letter, seen.redrives, seen.changes, seen.handlings, seen.tickets, seen.hold,
-            owner=seen.route_owner, trace_url=self.site.trace_url,
-        )  # fmt: skip
-        self.reply(record)
+        self.reply(_shown(self.site, seen).record())
 
 
 class OfTask(Page):
@@ -404,19 +385,13 @@ async def seen_letter(site: Site, prefix: str, operation_id: str = "") -> Letter
 
 def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
     letter = lookup.letter_to_show(store, prefix)
-    task_id, fingerprint = letter.task_id, letter.fingerprint
-    redrives = store.sendings.of_letter(task_id)
-    operations = map(store.operations.get, {one.operation for one in redrives})
+    whole = WholeLetter.of(store, letter)
+    operations = map(store.operations.get, {one.operation for one in whole.redrives})
     return LetterView(
-        letter=letter,
-        redrives=redrives,
+        **vars(whole),
         redriven_by={one.id: one.who for one in operations if one},
-        changes=store.edits.of_letter(task_id),
-        group=store.groups.get(fingerprint, now=times.utc_now()),
-        audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
-        handlings=store.automations.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
-        tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
-        hold=store.automations.held([task_id]).get(task_id),
+        group=store.groups.get(letter.fingerprint, now=times.utc_now()),
+        audit=store.audit.find(letter=letter.task_id, limit=_ACTS_SHOWN).rows,
         asked=store.operations.get(operation_id) if operation_id else None,
     )
 
