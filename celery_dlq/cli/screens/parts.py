@@ -53,10 +53,17 @@ class Table:
     title: str = ""
 
 
-def table_of(fields: Sequence[Field], items: Sequence[Any], title: str = "") -> Table:
-    """A table with a row for each of ``items``."""
-    rows = [[read(item) for _, read in fields] for item in items]
-    return Table([column for column, _ in fields], rows, title)
+def table_of(
+    fields: Sequence[Field], items: Sequence[Any], title: str = "", most: int | None = None
+) -> Table:
+    """A table with a row for each of ``items``.
+
+    :param most: the most rows; None for all. The title says how many are left out.
+    """
+    rows = [[read(item) for _, read in fields] for item in items[:most]]
+    is_cut = most is not None and len(items) > most
+    more = f" The first {most:,} of {len(items):,}." if is_cut else ""
+    return Table([column for column, _ in fields], rows, title + more)
 
 
 @dataclass(frozen=True)
