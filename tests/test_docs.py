@@ -267,7 +267,7 @@ class TestCommandLine:
             *(_BRIEF, _BRIEF["attempts"], _BRIEF["redrives"], *_BRIEF["operations"]),
             *(_BRIEF["from_outside"], *_BRIEF["from_outside"]["arguments"]),
             *_BRIEF["from_outside"]["shared"],
-            records.group_record(_GROUP, factories.T0, route_owner=""),
+            records.group_record(_GROUP, (), factories.T0, route_owner=""),
             records.stats_record(Stats(**_EMPTY_STATS)),
             *(
                 _KEEPING,

@@ -6,18 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery_dlq.model.automation import EVERY, AutoMode, AutoState, AutoStatus, HeldLetter
 from celery_dlq.model.handling import Handling, HandlingState
 from celery_dlq.upkeep.automation.conditions import why_stopped
 from celery_dlq.upkeep.automation.definition import AutoRedrive
+from celery_dlq.view.fields import Field, as_record, facts_in, record_of
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact
 from celery_dlq.view.text import counted
 from celery_dlq.view.text import given as given
-from celery_dlq.view.times import duration, maybe_iso
+from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -27,6 +28,27 @@ if TYPE_CHECKING:
 
 #: The title of the facts about a letter that is held.
 HELD = "Held: only a person redrives it"
+
+#: The part of an automation's screen that is in this list of facts.
+_STATE = "state"
+
+#: The facts about an automation in a list.
+_AUTOMATION: Sequence[Field] = (
+    Field("name", read=attrgetter("auto.name")),
+    Field("kind"),
+    Field("mode", read=lambda seen: seen.redrive and AutoMode(seen.redrive.mode)),
+    Field("state", "State", _STATE, said=attrgetter("word")),
+    Field("stopped", "Stopped", _STATE, lambda seen: seen.stopped or None),
+    Field("state_at", "Since", _STATE, attrgetter("status.at")),
+    Field("state_by", "Set by", _STATE, attrgetter("status.who")),
+    Field("state_why", "Because", _STATE, attrgetter("status.why")),
+    Field("owner", read=lambda seen: seen.redrive.owner if seen.redrive else ""),
+    Field("last_look_at", "Last look", _STATE, attrgetter("status.looked_at")),
+    Field("next_look_at", "Next look", _STATE, attrgetter("next_look")),
+    Field("letters", read=lambda seen: {one.value: seen.counts.get(one, 0) for one in HandlingState}),
+    Field("", "Letters", _STATE, attrgetter("letters")),
+    Field("held", "Held", _STATE, said=lambda seen: seen.redrive and counted(seen.held, "open letter")),
+)  # fmt: skip
 
 #: The sentences for lists that are empty.
 NO_AUTOMATIONS = (
@@ -116,22 +138,7 @@ def in_the_way(seen: SeenAuto, now: datetime) -> list[str]:
 
 def auto_record(seen: SeenAuto) -> dict[str, Any]:
     """An automation in a list."""
-    status, redrive = seen.status, seen.redrive
-    return {
-        "name": seen.auto.name,
-        "kind": seen.kind,
-        "mode": None if redrive is None else AutoMode(redrive.mode).value,
-        "state": seen.state.value,
-        "stopped": seen.stopped or None,
-        "state_at": maybe_iso(status.at),
-        "state_by": status.who,
-        "state_why": status.why,
-        "owner": "" if redrive is None else redrive.owner,
-        "last_look_at": maybe_iso(status.looked_at),
-        "next_look_at": maybe_iso(seen.next_look),
-        "letters": {state.value: seen.counts.get(state, 0) for state in HandlingState},
-        "held": seen.held,
-    }
+    return record_of(_AUTOMATION, seen)
 
 
 def whole_auto_record(seen: SeenAuto, latest: Sequence[Handling]) -> dict[str, Any]:
@@ -240,18 +247,7 @@ def conditions(auto: AutoRedrive) -> list[Fact]:
 
 def state(seen: SeenAuto) -> list[Fact]:
     """Its state, who set it, its next look, and the letters that it had."""
-    status = seen.status
-    return [
-        ("State", seen.word),
-        ("Stopped", seen.stopped),
-        ("Set by", status.who),
-        ("Because", status.why),
-        ("Since", status.at),
-        ("Last look", status.looked_at),
-        ("Next look", seen.next_look),
-        ("Letters", seen.letters),
-        ("Held", counted(seen.held, "open letter") if seen.redrive else None),
-    ]
+    return facts_in(_AUTOMATION, seen, (_STATE,))
 
 
 def holding(held: HeldLetter) -> list[Fact]:

@@ -185,27 +185,16 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
     return _only(store.groups, prefix, UnknownGroup, "group has a fingerprint", see)
 
 
-def audited_letter(store: Store, prefix: str) -> str:
-    """The task id that starts with ``prefix``, or ``prefix`` itself if no letter has such an id. The letter
-    may have been deleted, and the acts on it are still in the audit.
+def audited(find: Callable[[Store, str], str], store: Store, prefix: str) -> str:
+    """The id that ``find`` finds by its beginning, or ``prefix`` itself if there is none. A letter, and the
+    letters of a group, may have been deleted, and the acts on them are still in the audit.
 
+    :param find: :func:`letter_id` or :func:`fingerprint`.
     :raises AmbiguousId: several ids match.
     """
     try:
-        return letter_id(store, prefix)
-    except UnknownLetter:
-        return prefix
-
-
-def audited_group(store: Store, prefix: str) -> str:
-    """The fingerprint of the group that starts with ``prefix``, or ``prefix`` itself if no group does. The
-    letters of a group may have been deleted, and the acts on it are still in the audit.
-
-    :raises AmbiguousId: several fingerprints match.
-    """
-    try:
-        return fingerprint(store, prefix)
-    except UnknownGroup:
+        return find(store, prefix)
+    except (UnknownLetter, UnknownGroup):
         return prefix
 
 

@@ -43,23 +43,16 @@ def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
     return record_of(LISTED, letter, owner=owner)
 
 
-def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, Any]:
-    """A group, and its marks at ``now``.
+def group_record(
+    group: Group, tickets: Sequence[GroupTicket], now: datetime, *, route_owner: str
+) -> dict[str, Any]:
+    """A group, its marks at ``now``, and its tickets and escalations.
 
     :param route_owner: the owner of its route.
     """
     marks = [mark.value for mark in group.marks(now)]
-    return as_record(group, marks=marks, route_owner=route_owner)
-
-
-def ticketed_group_record(
-    group: Group, tickets: Sequence[GroupTicket], now: datetime, *, route_owner: str
-) -> dict[str, Any]:
-    """:func:`group_record`, with the tickets and escalations of the group."""
-    return {
-        **group_record(group, now, route_owner=route_owner),
-        "tickets": [*map(as_record, tickets)],
-    }
+    listed = [*map(as_record, tickets)]
+    return as_record(group, marks=marks, route_owner=route_owner, tickets=listed)
 
 
 def stats_record(stats: Stats) -> dict[str, Any]:

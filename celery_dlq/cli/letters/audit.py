@@ -14,7 +14,7 @@ from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
 from celery_dlq.view.acts import sentence
-from celery_dlq.view.lookup import audited_group, audited_letter
+from celery_dlq.view.lookup import audited, fingerprint, letter_id
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import as_record
 
@@ -53,10 +53,10 @@ def audit(
 
     Shows who did it, when, from which machine, and to which letters.
     """
-    letter = None if task_id is None else audited_letter(session.store, task_id)
+    letter = None if task_id is None else audited(letter_id, session.store, task_id)
     page = session.store.audit.find(
         limit=limit, after=after, act=act, who=who, since=since, letter=letter,
-        group=None if group is None else audited_group(session.store, group),
+        group=None if group is None else audited(fingerprint, session.store, group),
     )  # fmt: skip
     if letter is not None and not page.rows and not session.store.audit.find(letter=letter).rows:
         session.full_id(letter)  # neither a letter nor an act has an unknown id

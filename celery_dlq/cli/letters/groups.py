@@ -95,7 +95,7 @@ def list_groups(
 
 def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> dict[str, Any]:
     owner = session.queue.owner_of(group.route)
-    return records.ticketed_group_record(group, tickets, session.screen.now, route_owner=owner)
+    return records.group_record(group, tickets, session.screen.now, route_owner=owner)
 
 
 @groups.command("show")
