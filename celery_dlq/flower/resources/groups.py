@@ -183,7 +183,7 @@ def group_records(
     """
     tickets = store.tickets.of_groups([group.fingerprint for group in found])
     return [
-        records.ticketed_group_record(
+        records.group_record(
             group, tickets.get(group.fingerprint, ()), now, route_owner=site.owner_of(group.route)
         )
         for group in found
