@@ -275,7 +275,7 @@ class TestCommandLine:
                 _KEEPING["archive"],
                 _KEEPING["retention"]["entries"][0],
             ),
-            records.spool_file_record(_SPOOL_FILE),
+            records.file_record(_SPOOL_FILE),
             *(_LOST, _LOST["here"], *_LOST["reports"]),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
         ]

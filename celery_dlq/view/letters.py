@@ -274,7 +274,7 @@ def shown_body(body: bytes, *, raw: bool = False) -> str:
     text = _as_text(part, cut=len(body) > len(part))
     if text is None and not raw:
         return f"{_size(body)} that {'is' if len(body) == 1 else 'are'} not text"
-    lines = _dump(part) if text is None else visible_lines(_without_secrets(text))
+    lines = [*_dump(part)] if text is None else visible_lines(_without_secrets(text))
     if len(body) > len(part):
         lines.append(f"… the first {len(part):,} of {_size(body)}")
     return "\n".join(lines)
@@ -302,20 +302,12 @@ def _reads_as_text(text: str) -> bool:
     return strange * 10 <= len(text)
 
 
-def _dump(part: bytes) -> list[str]:
-    return [
-        f"{start:08x}  {_hex(part[start : start + _LINE])}  {_ascii(part[start : start + _LINE])}"
-        for start in range(0, len(part), _LINE)
-    ]
-
-
-def _hex(line: bytes) -> str:
-    halves = (line[: _LINE // 2].hex(" "), line[_LINE // 2 :].hex(" "))
-    return "  ".join(halves).ljust(_LINE * 3)
-
-
-def _ascii(line: bytes) -> str:
-    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+def _dump(part: bytes) -> Iterator[str]:
+    for start in range(0, len(part), _LINE):
+        line = part[start : start + _LINE]
+        halves = "  ".join((line[: _LINE // 2].hex(" "), line[_LINE // 2 :].hex(" ")))
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+        yield f"{start:08x}  {halves.ljust(_LINE * 3)}  {text}"
 
 
 def said_of(detail: Mapping[str, object], error: str) -> str:
@@ -337,7 +329,8 @@ def own_traceback(text: str) -> str:
     for line in text.splitlines():
         if found := _FRAME.match(line):
             stack.append(_Frame((line,), _is_own(found["path"])))
-        elif stack and _continues(line):
+        # Its source, the marks under it, or its repetitions.
+        elif stack and (line.startswith("    ") or _REPEATED.match(line)):
             stack[-1] = _Frame((*stack[-1].lines, line), stack[-1].is_own)
         else:
             lines += _shown(stack)
@@ -349,11 +342,6 @@ def own_traceback(text: str) -> str:
 def _is_own(path: str) -> bool:
     """Whether a file that a traceback names is the user's own, on whatever machine it was written."""
     return is_app(path) and not _FOREIGN.search(path)
-
-
-def _continues(line: str) -> bool:
-    """Whether ``line`` belongs to the frame before it: its source, the marks under it, or its repetitions."""
-    return line.startswith("    ") or _REPEATED.match(line) is not None
 
 
 def _shown(stack: Sequence[_Frame]) -> Iterator[str]:

@@ -158,8 +158,14 @@ def letter_to_show(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
     """
     try:
         return letter(store, prefix, see=see)
-    except UnknownLetter:
-        _check_deleted(store, prefix)
+    except UnknownLetter as error:
+        # Acts on several letters have no letter, which an empty id would match.
+        rows = store.audit.find(letter=prefix, act="delete", limit=1).rows if prefix else ()
+        for act in rows:
+            at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
+            raise LetterDeleted(
+                f"The letter {clip(prefix, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
+            ) from error
         raise
 
 
@@ -208,22 +214,6 @@ def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
     if found is None:
         raise UnknownGroup
     return found
-
-
-def _check_deleted(store: Store, task_id: str) -> None:
-    """Check that no person has deleted the letter with this id. The audit does not know it if the letter was
-    deleted together with others.
-
-    :raises LetterDeleted: a person has.
-    """
-    # Acts on several letters have no letter, which an empty id would match.
-    rows = store.audit.find(letter=task_id, act="delete", limit=1).rows if task_id else ()
-    if rows:
-        [act] = rows
-        at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
-        raise LetterDeleted(
-            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
-        )
 
 
 def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, see: str) -> str:

@@ -32,7 +32,6 @@ from celery_dlq.view.text import visible
 _PLAIN = ("message", "traceback", "log", "body")
 
 _OWNER = ("worker", "host", "pid")
-_LEFT = ("state", "size", "written_at")
 
 
 def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
@@ -67,26 +66,16 @@ def stats_record(stats: Stats) -> dict[str, Any]:
     }
 
 
-def spool_file_record(file: SpoolFile) -> dict[str, Any]:
-    """A file of the spool."""
+def file_record(one: SpoolFile | Left) -> dict[str, Any]:
+    """A file of the spool, or a worker process's directory of the flight recorder."""
+    is_spool = isinstance(one, SpoolFile)
+    owner = None if is_spool else one.owner
     return {
-        "kind": "spool",
-        "name": file.name,
-        **dict.fromkeys(_OWNER),
-        "holds": file.records,
-        **as_record(file, _LEFT),
-    }
-
-
-def recorded_record(left: Left) -> dict[str, Any]:
-    """A worker process's directory of the flight recorder, with the names of a file of the spool."""
-    owner = as_record(left.owner, _OWNER) if left.owner else dict.fromkeys(_OWNER)
-    return {
-        "kind": "recorder",
-        "name": left.path.name,
-        **owner,
-        "holds": left.messages,
-        **as_record(left, _LEFT),
+        "kind": "spool" if is_spool else "recorder",
+        "name": one.name if is_spool else one.path.name,
+        **(as_record(owner, _OWNER) if owner else dict.fromkeys(_OWNER)),
+        "holds": one.records if is_spool else one.messages,
+        **as_record(one, ("state", "size", "written_at")),
     }
 
 

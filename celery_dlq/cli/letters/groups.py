@@ -115,7 +115,14 @@ def show(session: Session, fingerprint: str, form: str) -> None:
     how redrives ended. It marks texts from outside as data.
     """
     if form in ("markdown", "brief"):
-        session.screen.write(_brief(session, fingerprint, form))
+        brief = brief_about(
+            session.store, fingerprint, session.screen.now,
+            owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
+        )  # fmt: skip
+        is_ascii = not speaks_unicode()
+        session.screen.write(
+            as_json(brief, is_ascii=is_ascii) if form == "brief" else markdown(brief)
+        )
         return
     screen = session.screen
     found = session.group(fingerprint)
@@ -132,14 +139,6 @@ def show(session: Session, fingerprint: str, form: str) -> None:
         route_owner=session.queue.owner_of(found.route), drawn=screen.drawn, command=session.command,
     )  # fmt: skip
     screen.emit(form, record, *parts)
-
-
-def _brief(session: Session, fingerprint: str, form: str) -> str:
-    brief = brief_about(
-        session.store, fingerprint, session.screen.now,
-        owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
-    )  # fmt: skip
-    return as_json(brief, is_ascii=not speaks_unicode()) if form == "brief" else markdown(brief)
 
 
 @groups.command("ignore")

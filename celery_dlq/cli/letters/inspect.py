@@ -55,14 +55,10 @@ def list_letters(
     else:
         session.say_next(page.next)
     if form == "table" and wanted.restricts and not wanted.states and not page.next:
-        _say_closed(session, wanted)
-
-
-def _say_closed(session: Session, wanted: Filter) -> None:
-    """Say how many closed letters also match, as far as a quick search finds them."""
-    said, states = lookup.closed_too(session.store, wanted, patience_s=_CLOSED_PATIENCE_S)
-    if said:
-        session.say(f"{said}; add: {' '.join(f'--state {state}' for state in states)}")
+        patience_s = _CLOSED_PATIENCE_S
+        said, states = lookup.closed_too(session.store, wanted, patience_s=patience_s)
+        if said:
+            session.say(f"{said}; add: {' '.join(f'--state {state}' for state in states)}")
 
 
 def _listed(page: Page) -> Iterator[Part]:

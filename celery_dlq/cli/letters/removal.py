@@ -25,6 +25,7 @@ from celery_dlq.cli.options import (
     why_option,
     yes_option,
 )
+from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -151,9 +152,6 @@ def run(session: Session) -> None:
         session.error("It was stopped before its end: another process has taken over.")
         leave(PARTLY)
 
-
-#: Makes a command line of words.
-Command = Callable[..., str]
 
 #: Names that a remark lists.
 _NAMED = 10
