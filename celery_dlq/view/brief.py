@@ -10,6 +10,7 @@ are code, which no reader of Markdown interprets, and which no text ends: see
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -24,17 +25,17 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.tickets.text import code_block, longest_run
 from celery_dlq.view import lookup
-from celery_dlq.view.fields import as_record, plain
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.groups import Sample, ends_of, sample_of
 from celery_dlq.view.letters import attempts_of, own_traceback
-from celery_dlq.view.operations import state_word
+from celery_dlq.view.records import operation_record
 from celery_dlq.view.text import counted, json_text, percent, visible, visible_lines
 from celery_dlq.view.times import duration, iso
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: The values of a brief by their names; times and states are not yet text.
+#: The values of a brief by their names, as JSON has them.
 Brief = Mapping[str, Any]
 
 #: Letters whose arguments are listed; waits, and numbers of attempts.
@@ -89,14 +90,14 @@ def brief_about(
     return bounded(
         {
             "notice": JSON_NOTICE,
-            "at": now,
+            "at": iso(now),
             **_standing(store, group, now),
-            "reason": newest and newest.reason,
-            "verdict": newest and newest.verdict,
+            "reason": newest.reason.value if newest else None,
+            "verdict": newest.verdict.value if newest else None,
             # How many letters the shares are counted over.
             "sample": len(sample.letters),
             "attempts": _attempts_of(newest, sample.letters),
-            "redrives": {**asdict(redrives), "success_rate": redrives.success_rate},
+            "redrives": as_record(redrives, success_rate=redrives.success_rate),
             "operations": [*map(_operation, sample.operations)],
             "commands": [*_commands(group, sample.letters, command)],
             "from_outside": _outside(store, group, sample, owner_of),
@@ -113,16 +114,11 @@ def _standing(store: Store, group: Group, now: datetime) -> dict[str, Any]:
     }
     hours = store.groups.trends([fingerprint], now=now, hours=2 * _DAY)[fingerprint]
     return {
-        "status": group.status,
+        **as_record(group, ("status", "status_at", "open_count", "letter_count", "total_count")),
+        **as_record(group, ("first_seen_at", "last_seen_at")),
         "marks": [mark.value for mark in group.marks(now)],
         "ends": ends_of(group),
-        "status_at": group.status_at,
-        "open_count": group.open_count,
-        "letter_count": group.letter_count,
-        "total_count": group.total_count,
         "by_state": {state.value: count for state, count in by_state.items() if count},
-        "first_seen_at": group.first_seen_at,
-        "last_seen_at": group.last_seen_at,
         "last_day": sum(hours[_DAY:]),
         "day_before": sum(hours[:_DAY]),
     }
@@ -141,9 +137,9 @@ def _attempts_of(newest: DeadLetter | None, letters: Sequence[DeadLetter]) -> di
 
 
 def _operation(one: Operation) -> dict[str, Any]:
-    facts, counts = as_record(one, ("id", "state"), word=state_word(one)), one.counts.to_dict()
-    names = ("sent", "succeeded", "failed", "skipped")
-    return {**facts, "created_at": one.created_at, **{name: counts[name] for name in names}}
+    whole = operation_record(one)
+    names = "id", "state", "word", "created_at", "sent", "succeeded", "failed", "skipped"
+    return {name: whole[name] for name in names}
 
 
 def _commands(
@@ -168,16 +164,13 @@ def _outside(
 ) -> dict[str, Any]:
     """Texts from messages, exceptions, workers and people: data, whatever they say."""
     newest = sample.newest
-    grounds = newest.explanation if newest else None
     tickets = store.tickets.of_groups([group.fingerprint]).get(group.fingerprint, ())
     return {
-        **as_record(group, ("fingerprint", "task", "exception_type")),
-        "message": newest.message if newest else group.message,
+        **as_record(group, ("fingerprint", "task", "exception_type", "message")),
+        **dict.fromkeys(("traceback", "log", "rule", "evidence", "path"), ""),
+        **(as_record(newest, ("message", "log")) if newest else {}),
+        **(as_record(newest.explanation, ("rule", "evidence", "path")) if newest else {}),
         "traceback": own_traceback(newest.traceback) if newest else "",
-        "log": newest.log if newest else "",
-        "rule": grounds.rule if grounds else "",
-        "evidence": grounds.evidence if grounds else "",
-        "path": grounds.path if grounds else "",
         **as_record(group, ("owner", "route", "note", "resolved_in")),
         "route_owner": owner_of(group.route),
         "decided_by": group.status_by,
@@ -214,7 +207,7 @@ def as_json(brief: Brief, *, is_ascii: bool = False) -> str:
 
     :param is_ascii: for an output that does not have all characters.
     """
-    return json.dumps(brief, indent=1, ensure_ascii=is_ascii, default=plain)
+    return json.dumps(brief, indent=1, ensure_ascii=is_ascii)
 
 
 def markdown(brief: Brief) -> str:
@@ -260,7 +253,7 @@ def _group(brief: Brief) -> Iterator[str]:
 
 
 def _status(brief: Brief) -> str:
-    words = ", ".join([brief["status"].value, *brief["marks"]])
+    words = ", ".join([brief["status"], *brief["marks"]])
     at = f" since {_time(brief['status_at'])}" if brief["status_at"] else ""
     ends = f"; this ends {brief['ends']}" if brief["ends"] else ""
     return f"Status: {words}{at}{ends}"
@@ -276,7 +269,7 @@ def _cause(brief: Brief) -> Iterator[str]:
     if brief["reason"]:
         yield "The verdict on the newest letter:"
         yield _list(
-            f"Reason: {brief['reason'].value}, verdict: {brief['verdict'].value}",
+            f"Reason: {brief['reason']}, verdict: {brief['verdict']}",
             _fact("Rule", outside["rule"]),
             _fact("Evidence", outside["evidence"]),
             _fact("Path", outside["path"]),
@@ -363,8 +356,9 @@ def _share(count: int, brief: Brief) -> str:
     return f"in {percent(count / brief['sample'])} ({count:,})"
 
 
-def _time(moment: datetime) -> str:
-    return iso(moment.replace(microsecond=0))
+def _time(text: str) -> str:
+    """A time without the parts of a second."""
+    return re.sub(r"\.\d+", "", text)
 
 
 def _fact(name: str, text: str) -> str:

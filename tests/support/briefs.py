@@ -5,8 +5,6 @@ from __future__ import annotations
 from markdown_it import MarkdownIt
 from support.factories import T0
 
-from celery_dlq.model.group import GroupStatus
-from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.view.brief import JSON_NOTICE, Brief
 
 #: All that a brief may consist of, as a parser of Markdown names it.
@@ -22,6 +20,8 @@ HOSTILE = (
 )
 
 
+_AT = T0.isoformat()
+
 #: The names of the texts from outside that are not in a list.
 _TEXTS = (
     "fingerprint", "task", "exception_type", "message", "traceback", "log", "rule", "evidence", "path",
@@ -29,7 +29,7 @@ _TEXTS = (
 )  # fmt: skip
 
 _REDRIVE = {
-    "id": "77aa00000000", "state": "done", "word": "done", "created_at": T0, "sent": 1, "succeeded": 1,
+    "id": "77aa00000000", "state": "done", "word": "done", "created_at": _AT, "sent": 1, "succeeded": 1,
     "failed": 0, "skipped": 0,
 }  # fmt: skip
 
@@ -38,14 +38,14 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
     """A brief in which every text from outside is ``text``."""
     kinds = [name for name in ("task", "queue", "release", "worker", "tag") for _ in range(lists)]
     return {
-        "notice": JSON_NOTICE, "at": T0,
-        "status": GroupStatus.OPEN, "marks": ["new"], "ends": "", "status_at": T0, "open_count": 2,
+        "notice": JSON_NOTICE, "at": _AT,
+        "status": "open", "marks": ["new"], "ends": "", "status_at": _AT, "open_count": 2,
         "letter_count": 3, "total_count": 3, "by_state": {"dead": 2, "resolved": 1},
-        "first_seen_at": T0, "last_seen_at": T0, "last_day": 3, "day_before": 0,
-        "reason": Reason.TERMINAL, "verdict": Verdict.TERMINAL, "sample": 3,
+        "first_seen_at": _AT, "last_seen_at": _AT, "last_day": 3, "day_before": 0,
+        "reason": "terminal", "verdict": "terminal", "sample": 3,
         "attempts": {"newest": 2, "waits_s": [0.4] * 12, "letters": {1: 1, 2: 2, 3: 3, 4: 4}},
         "redrives": {
-            "sent": 9, "succeeded": 2, "failed": 1, "awaited": 3, "unknown": 3, "skipped": 2, "last_at": T0,
+            "sent": 9, "succeeded": 2, "failed": 1, "awaited": 3, "unknown": 3, "skipped": 2, "last_at": _AT,
             "success_rate": 2 / 3,
         },
         "operations": [_REDRIVE] * 3,
