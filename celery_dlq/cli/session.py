@@ -75,11 +75,11 @@ class Session:
     def store(self) -> Store:
         """The store, with its schema checked and secrets hidden, because its values are shown. From here on
         the screens use its clock."""
-        from celery_dlq.view.lookup import discreet
+        from celery_dlq.view.lookup import redacting
 
         store = self.queue.store
         times.CLOCK.set_ahead(store.clock_ahead())
-        return discreet(store, self.queue.redactor)
+        return redacting(store, self.queue.redactor)
 
     def done(self, text: str) -> None:
         """Print a result on stdout, unless ``--quiet``."""

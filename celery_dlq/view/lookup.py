@@ -49,17 +49,17 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
 }
 
 
-def discreet(store: Store, redactor: Redactor) -> Store:
+def redacting(store: Store, redactor: Redactor) -> Store:
     """``store``, as screens read it. The values that it returns are without secrets, and must not be sent or
     stored."""
     shown = copy(store)
     for name, (hide, methods) in _READ.items():
-        role = _Discreet(getattr(store, name), partial(hide, redactor=redactor), methods)
+        role = _RedactingRole(getattr(store, name), partial(hide, redactor=redactor), methods)
         setattr(shown, name, role)
     return shown
 
 
-class _Discreet:
+class _RedactingRole:
     """A role of the store. The values that ``methods`` return are without secrets; all other methods are
     unchanged."""
 
@@ -238,7 +238,7 @@ def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, s
     )
 
 
-def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
+def hash_secret_arguments(redactor: Redactor, wanted: Filter) -> Filter:
     """``wanted``, in which stand-ins replace the values of arguments whose names say that they are secret.
 
     :raises FilterError: redacted arguments cannot be found, or another text has a secret. No letter has that
