@@ -27,10 +27,11 @@ from celery_dlq.tickets.text import code_block, longest_run
 from celery_dlq.view import lookup
 from celery_dlq.view.fields import as_record
 from celery_dlq.view.groups import Sample, ends_of, sample_of
-from celery_dlq.view.letters import attempts_of, own_traceback
+from celery_dlq.view.letters import attempts_of
 from celery_dlq.view.records import operation_record
 from celery_dlq.view.text import counted, json_text, percent, visible, visible_lines
 from celery_dlq.view.times import duration, iso
+from celery_dlq.view.traceback import own_traceback
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -20,8 +20,8 @@ from celery_dlq.cli.screens.parts import (
 from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.view.groups import Grouping, ends_of, standing
-from celery_dlq.view.letters import own_traceback
 from celery_dlq.view.text import first_line, sparkline
+from celery_dlq.view.traceback import own_traceback
 
 #: Arrivals per hour of each group.
 Trends = Mapping[str, Sequence[int]]
