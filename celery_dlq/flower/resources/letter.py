@@ -23,7 +23,7 @@ from celery_dlq.flower.resources.letter_acts import (
     only,
     redrive_one,
 )
-from celery_dlq.flower.words import Piece, lines, moment, pieces
+from celery_dlq.flower.words import lines, moment
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, Handling
@@ -49,6 +49,7 @@ from celery_dlq.view.letters import (
     shown_body,
 )
 from celery_dlq.view.operations import why_text
+from celery_dlq.view.traceback import Piece, pieces
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
