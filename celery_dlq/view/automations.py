@@ -113,7 +113,21 @@ def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list
         return []
     statuses, held = store.automations.statuses(), store.automations.count_held()
     counts = store.automations.count([auto.name for auto in autos])
-    return [_seen(auto, statuses, counts[auto.name], held.get(auto.name, 0), now) for auto in autos]
+    every, found = statuses.get(EVERY, AutoStatus(name=EVERY)), list[SeenAuto]()
+    for auto in autos:
+        status = statuses.get(auto.name, AutoStatus(name=auto.name))
+        stopped, next_look = why_stopped(statuses, auto.name), None
+        if isinstance(auto, AutoRedrive) and not stopped:
+            # A look that is overdue is due now.
+            next_look = max(now, auto.when.next_start(status.looked_at, now))
+        state = every.state if status.state is AutoState.ACTIVE else status.state
+        found.append(
+            SeenAuto(
+                auto=auto, status=status, stopped=stopped, state=state, next_look=next_look,
+                counts=counts[auto.name], held=held.get(auto.name, 0),
+            )
+        )  # fmt: skip
+    return found
 
 
 def seen_auto(store: Store, auto: Automation, now: datetime) -> SeenAuto:
@@ -176,31 +190,6 @@ def look_record(look: Look, in_the_way: Sequence[str]) -> dict[str, Any]:
         "letters": [one.task_id for one in look.choice.letters],
         **as_record(look.choice, ("waiting", "held")),
     }
-
-
-def _seen(
-    auto: Automation,
-    statuses: dict[str, AutoStatus],
-    counts: Mapping[HandlingState, int],
-    held: int,
-    now: datetime,
-) -> SeenAuto:
-    status = statuses.get(auto.name, AutoStatus(name=auto.name))
-    every = statuses.get(EVERY, AutoStatus(name=EVERY))
-    stopped = why_stopped(statuses, auto.name)
-    next_look = None
-    if isinstance(auto, AutoRedrive) and not stopped:
-        # A look that is overdue is due now.
-        next_look = max(now, auto.when.next_start(status.looked_at, now))
-    return SeenAuto(
-        auto=auto,
-        status=status,
-        stopped=stopped,
-        state=every.state if status.state is AutoState.ACTIVE else status.state,
-        next_look=next_look,
-        counts=counts,
-        held=held,
-    )
 
 
 def definition(auto: Automation) -> list[Fact]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from celery_dlq.archive.reading import Finding, Restoration, Wanted
+from celery_dlq.archive.reading import Finding, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.base.codec import dump_json
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
@@ -196,7 +196,8 @@ def restore(session: Session, chosen: Chosen, wanted: Filter, reopen: bool) -> N
     _remark(session, "Already in the store", result.living)
     _remark(session, "Not in the archive", result.missing)
     _report(session, result.findings)
-    leave(_status(result))
+    is_whole = not result.missing and not result.findings
+    leave(DONE if is_whole else PARTLY if result.restored or result.living else FAILED)
 
 
 @archive.command("export")
@@ -221,12 +222,6 @@ def export(session: Session, target: Path, wanted: Filter, contents: bool) -> No
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
     leave(PARTLY if result.findings else DONE)
-
-
-def _status(result: Restoration) -> int:
-    if not result.missing and not result.findings:
-        return DONE
-    return PARTLY if result.restored or result.living else FAILED
 
 
 def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
@@ -265,19 +260,16 @@ def _matches(letter: Line, wanted: Filter) -> bool:
 def _has_values(line: Line, wanted: Filter) -> bool:
     if not wanted.asks_for_values:
         return True
-    found = _terms(line)
-    values = {one.value for one in found}
-    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
-        any(term in found for term in _anywhere(argument, line["letter"]["task"]))
-        for argument in wanted.args
-    )
-
-
-def _terms(line: Line) -> set[Term]:
     letter, content = line["letter"], line["content"]
     args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
     # The store limits them for the size of its index, which the archive does not have.
-    return terms_of_message(letter["message"]) | terms_of_arguments(args, kwargs, sys.maxsize)
+    of_arguments = terms_of_arguments(args, kwargs, sys.maxsize)
+    found = terms_of_message(letter["message"]) | of_arguments
+    values = {one.value for one in found}
+    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
+        any(term in found for term in _anywhere(argument, letter["task"]))
+        for argument in wanted.args
+    )
 
 
 def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
