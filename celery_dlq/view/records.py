@@ -68,13 +68,16 @@ def stats_record(stats: Stats) -> dict[str, Any]:
 
 def file_record(one: SpoolFile | Left) -> dict[str, Any]:
     """A file of the spool, or a worker process's directory of the flight recorder."""
-    is_spool = isinstance(one, SpoolFile)
-    owner = None if is_spool else one.owner
+    owner, kind = None, "spool"
+    if isinstance(one, SpoolFile):
+        name, holds = one.name, one.records
+    else:
+        name, holds, owner, kind = one.path.name, one.messages, one.owner, "recorder"
     return {
-        "kind": "spool" if is_spool else "recorder",
-        "name": one.name if is_spool else one.path.name,
+        "kind": kind,
+        "name": name,
         **(as_record(owner, _OWNER) if owner else dict.fromkeys(_OWNER)),
-        "holds": one.records if is_spool else one.messages,
+        "holds": holds,
         **as_record(one, ("state", "size", "written_at")),
     }
 

@@ -25,7 +25,7 @@ from celery_dlq.cli.options import (
     read_with,
     whole_number,
 )
-from celery_dlq.cli.screens.group import group_parts, group_table
+from celery_dlq.cli.screens.letter import group_parts, group_table
 from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session

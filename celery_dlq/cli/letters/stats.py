@@ -15,7 +15,7 @@ import click
 
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.group import OwnerOf, group_table
+from celery_dlq.cli.screens.letter import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
 from celery_dlq.cli.screens.render import Screen
