@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import DeletionError, OpenLetters, SettingsError, page
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, State
-from celery_dlq.store.base import LetterKey, OngoingAct
+from celery_dlq.store.base import LetterKey, OngoingAct, pages
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
@@ -264,14 +264,9 @@ class RetentionAPI(AppParts):
 
 def _closed(store: Store, wanted: Filter) -> Iterator[LetterKey]:
     """The closed letters that are there now, the newest first."""
-    after: str | None = None
-    while True:
-        page = store.letters.find(wanted, limit=_LISTED_TOGETHER, after=after)
+    for page in pages(store.letters.find, wanted, _LISTED_TOGETHER):
         for one in page.letters:
             if one.closed_at is not None:
                 yield LetterKey(
                     task_id=one.task_id, last_failed_at=one.last_failed_at, closed_at=one.closed_at
                 )
-        after = page.next
-        if after is None:
-            return
