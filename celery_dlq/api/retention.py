@@ -264,8 +264,8 @@ class RetentionAPI(AppParts):
 
 def _closed(store: Store, wanted: Filter) -> Iterator[LetterKey]:
     """The closed letters that are there now, the newest first."""
-    for page in pages(store.letters.find, wanted, _LISTED_TOGETHER):
-        for one in page.letters:
+    for found in pages(store.letters.find, wanted, _LISTED_TOGETHER):
+        for one in found.letters:
             if one.closed_at is not None:
                 yield LetterKey(
                     task_id=one.task_id, last_failed_at=one.last_failed_at, closed_at=one.closed_at

@@ -44,14 +44,7 @@ MEANINGS: Mapping[Reason, str] = {
 }
 
 #: The parts of a letter's screen that have facts.
-ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY = (
-    "error",
-    "why",
-    "message",
-    "origin",
-    "route",
-    "history",
-)
+ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY = "error", "why", "message", "origin", "route", "past"
 
 
 def attempts_of(letter: DeadLetter) -> int:
