@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 HELD = "Held: only a person redrives it"
 
 #: The part of an automation's screen that is in this list of facts.
-_STATE = "state"
+STATE = "state"
 
 #: The facts about an automation in a list.
-_AUTOMATION: Sequence[Field] = (
+AUTOMATION: Sequence[Field] = (
     Field("name", read=attrgetter("auto.name")),
     Field("kind"),
     Field("mode", read=lambda seen: seen.redrive and AutoMode(seen.redrive.mode)),
-    Field("state", "State", _STATE, said=attrgetter("word")),
-    Field("stopped", "Stopped", _STATE, lambda seen: seen.stopped or None),
-    Field("state_at", "Since", _STATE, attrgetter("status.at")),
-    Field("state_by", "Set by", _STATE, attrgetter("status.who")),
-    Field("state_why", "Because", _STATE, attrgetter("status.why")),
+    Field("state", "State", STATE, said=attrgetter("word")),
+    Field("stopped", "Stopped", STATE, lambda seen: seen.stopped or None),
+    Field("state_at", "Since", STATE, attrgetter("status.at")),
+    Field("state_by", "Set by", STATE, attrgetter("status.who")),
+    Field("state_why", "Because", STATE, attrgetter("status.why")),
     Field("owner", read=lambda seen: seen.redrive.owner if seen.redrive else ""),
-    Field("last_look_at", "Last look", _STATE, attrgetter("status.looked_at")),
-    Field("next_look_at", "Next look", _STATE, attrgetter("next_look")),
+    Field("last_look_at", "Last look", STATE, attrgetter("status.looked_at")),
+    Field("next_look_at", "Next look", STATE, attrgetter("next_look")),
     Field("letters", read=lambda seen: {one.value: seen.counts.get(one, 0) for one in HandlingState}),
-    Field("", "Letters", _STATE, attrgetter("letters")),
-    Field("held", "Held", _STATE, said=lambda seen: seen.redrive and counted(seen.held, "open letter")),
+    Field("", "Letters", STATE, attrgetter("letters")),
+    Field("held", "Held", STATE, said=lambda seen: seen.redrive and counted(seen.held, "open letter")),
 )  # fmt: skip
 
 #: The sentences for lists that are empty.
@@ -152,7 +152,7 @@ def in_the_way(seen: SeenAuto, now: datetime) -> list[str]:
 
 def auto_record(seen: SeenAuto) -> dict[str, Any]:
     """An automation in a list."""
-    return record_of(_AUTOMATION, seen)
+    return record_of(AUTOMATION, seen)
 
 
 def whole_auto_record(seen: SeenAuto, latest: Sequence[Handling]) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def conditions(auto: AutoRedrive) -> list[Fact]:
 
 def state(seen: SeenAuto) -> list[Fact]:
     """Its state, who set it, its next look, and the letters that it had."""
-    return facts_in(_AUTOMATION, seen, (_STATE,))
+    return facts_in(AUTOMATION, seen, (STATE,))
 
 
 def holding(held: HeldLetter) -> list[Fact]:

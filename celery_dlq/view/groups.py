@@ -16,7 +16,7 @@ from celery_dlq.model.operation import Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import Filter, Operation
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
 

@@ -16,7 +16,7 @@ from celery_dlq.redrive.orders import check_orders
 from celery_dlq.redrive.plan import make_plan, try_first
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 
 
 @click.command("explain")

@@ -21,7 +21,7 @@ from celery_dlq.errors import CeleryDLQError, LetterDeleted, UnknownGroup, Unkno
 from celery_dlq.model.letter import DeadLetter, Explanation
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, TypeCount
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import first_line
 from celery_dlq.view.unknown import (
     CAUTION,

@@ -25,8 +25,8 @@ from celery_dlq.model.automation import EVERY
 from celery_dlq.model.handling import Handling, HandlingState
 from celery_dlq.view import automations as view
 from celery_dlq.view.automations import SeenAuto
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.operations import given_orders
-from celery_dlq.view.records import as_record
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.automation.redriver import Look

@@ -256,8 +256,12 @@ def _group_fields(
         (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
         (Column("LAST SEEN", rigid=True, from_width=90), lambda group: group.last_seen_at),
     ]
+
+    def ticket_of(group: Group) -> str:
+        return ", ".join(one.url or one.to for one in tickets.get(group.fingerprint, ()))
+
     if tickets:
-        fields.append((Column("TICKET", fold=True), lambda group: _tickets_of(group, tickets)))
+        fields.append((Column("TICKET", fold=True), ticket_of))
     if trends:
         last_day = Column("LAST 24 H", rigid=True, from_width=140)
         fields.append((last_day, lambda group: sparkline(trends[group.fingerprint])))
@@ -267,10 +271,6 @@ def _group_fields(
 def verdict_of(group: Group) -> str:
     """The verdict on its newest letter; empty if it is unknown."""
     return group.verdict.value if group.verdict else ""
-
-
-def _tickets_of(group: Group, tickets: Tickets) -> str:
-    return ", ".join(ticket.url or ticket.to for ticket in tickets.get(group.fingerprint, ()))
 
 
 def group_parts(
@@ -326,9 +326,3 @@ def group_parts(
         f"See its letters: {command('list', '--group', group.fingerprint)}",
         f"Send them back: {back}" if group.open_count else "",
     ]
-
-
-def _send_back(group: Group, command: Command) -> list[Part]:
-    if not group.open_count:
-        return []
-    return [f"Send them back: {command('redrive', '--group', group.fingerprint, '--canary', '1')}"]
