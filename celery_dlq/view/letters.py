@@ -45,6 +45,7 @@ MEANINGS: Mapping[Reason, str] = {
 
 #: The parts of a letter's screen that have facts.
 ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY = "error", "why", "message", "origin", "route", "past"
+TRACE = "trace"
 
 
 def attempts_of(letter: DeadLetter) -> int:
@@ -99,7 +100,7 @@ LETTER: Sequence[Field] = (
     Field("parent_id", "Parent", MESSAGE),
     Field("group_id", "Group of tasks", MESSAGE),
     Field("trace_id", "Trace", MESSAGE, lambda one: trace_of(one.envelope.headers)),
-    Field("trace_url", "Trace page", MESSAGE),
+    Field("trace_url", "Trace page", TRACE),
     *(
         Field(name, read=attrgetter(f"envelope.{name}"))
         for name in ("content_type", "content_encoding", "headers", "properties")

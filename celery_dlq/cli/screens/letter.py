@@ -169,7 +169,7 @@ def letter_parts(whole: WholeLetter, command: Command, *, with_body: bool = Fals
         ticket_table(whole.tickets, "Tickets of its group"),
         *_changed(whole.redrives, whole.changes),
         contents_of(letter, with_body),
-        Facts("Message", [*whole.facts(view.MESSAGE), *options]),
+        Facts("Message", [*whole.facts(view.MESSAGE, view.TRACE), *options]),
         Block("Traceback", letter.traceback.rstrip()),
         Block("Lines that it logged", letter.log),
         Facts("History", whole.facts(view.ORIGIN, view.HISTORY)),

@@ -59,7 +59,7 @@ def test_a_value_that_is_given_takes_the_place_of_a_field_or_follows_the_fields(
     ("listed", "parts"),
     [
         (letters.LETTER, {letters.ERROR, letters.WHY, letters.MESSAGE, letters.ORIGIN, letters.ROUTE,
-                          letters.HISTORY}),
+                          letters.HISTORY, letters.TRACE}),
         (operations.OPERATION, {operations.REDRIVE, operations.LETTERS}),
         (automations.AUTOMATION, {automations.STATE}),
     ],
