@@ -3,7 +3,7 @@ colours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -52,6 +52,10 @@ class Table:
     rows: Sequence[Sequence[Value]]
     title: str = ""
 
+    def __bool__(self) -> bool:
+        """Whether it has rows."""
+        return bool(self.rows)
+
 
 def table_of(
     fields: Sequence[Field], items: Sequence[Any], title: str = "", most: int | None = None
@@ -78,6 +82,10 @@ class Facts:
         """The pairs that are shown."""
         return [(name, value) for name, value in self.pairs if value not in (None, "")]
 
+    def __bool__(self) -> bool:
+        """Whether a pair is shown."""
+        return bool(self.given)
+
 
 def facts_of(title: str, *pairs: tuple[str, Value]) -> Facts:
     """Named values under a title."""
@@ -91,19 +99,13 @@ class Block:
     title: str
     text: str
 
+    def __bool__(self) -> bool:
+        """Whether it has a text."""
+        return bool(self.text)
 
-#: A part of a screen; a string is a sentence.
+
+#: A part of a screen; a string is a sentence. A part that is false has no content, and is not shown.
 Part = Table | Facts | Block | str
-
-
-def with_content(parts: Iterable[Part]) -> list[Part]:
-    """The parts that are shown: tables with rows, facts with a value, and texts that are not empty."""
-    return [
-        part
-        for part in parts
-        if (part.rows if isinstance(part, Table) else part.given if isinstance(part, Facts)
-            else part.text if isinstance(part, Block) else part)
-    ]  # fmt: skip
 
 
 def last_name(dotted: str) -> Short:

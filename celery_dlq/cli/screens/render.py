@@ -22,7 +22,6 @@ from celery_dlq.cli.screens.parts import (
     Value,
     as_text,
     plain_part,
-    with_content,
 )
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
@@ -80,7 +79,7 @@ class Screen:
         if self.drawn:
             self.write(self.draw(*parts))
         else:
-            self.write("\n\n".join("\n".join(plain_part(part)) for part in with_content(parts)))
+            self.write("\n\n".join("\n".join(plain_part(part)) for part in parts if part))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -105,7 +104,7 @@ class Screen:
         """``parts`` for a terminal, with an empty line between them."""
 
         def draw_all(console: Console) -> None:
-            for position, part in enumerate(with_content(parts)):
+            for position, part in enumerate(filter(None, parts)):
                 if position:
                     console.print()
                 self._draw_part(console, part)
