@@ -43,7 +43,7 @@ from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.view import records
-from celery_dlq.view.brief_text import brief_record
+from celery_dlq.view.letters import WholeLetter
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.options import TaskOptions
 
@@ -256,7 +256,8 @@ class TestCommandLine:
         assert listed == values
 
     def test_every_json_field_is_named(self) -> None:
-        letter = records.whole_letter_record(factories.letter(), [_SENDING], [_CHANGE], owner="")
+        whole = WholeLetter(letter=factories.letter(), redrives=[_SENDING], changes=[_CHANGE])
+        letter = whole.record()
         given = [
             *(letter, letter["explanation"], *letter["attempt_history"]),
             *(*letter["redrives"], *letter["changes"]),
@@ -265,7 +266,7 @@ class TestCommandLine:
             *(_BRIEF, _BRIEF["attempts"], _BRIEF["redrives"], *_BRIEF["operations"]),
             *(_BRIEF["from_outside"], *_BRIEF["from_outside"]["arguments"]),
             *_BRIEF["from_outside"]["shared"],
-            records.group_record(_GROUP, factories.T0, route_owner=""),
+            records.group_record(_GROUP, (), factories.T0, route_owner=""),
             records.stats_record(Stats(**_EMPTY_STATS)),
             *(
                 _KEEPING,
@@ -273,7 +274,7 @@ class TestCommandLine:
                 _KEEPING["archive"],
                 _KEEPING["retention"]["entries"][0],
             ),
-            records.spool_file_record(_SPOOL_FILE),
+            records.file_record(_SPOOL_FILE),
             *(_LOST, _LOST["here"], *_LOST["reports"]),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
         ]
@@ -283,7 +284,7 @@ class TestCommandLine:
     def test_fields_that_only_show_prints_are_marked_so(self) -> None:
         letter = factories.letter()
         listed = set(records.letter_record(letter, owner=""))
-        only_shown = set(records.whole_letter_record(letter, [], [], owner="")) - listed
+        only_shown = set(WholeLetter(letter=letter).record()) - listed
         where = {
             name: row[1]
             for row in rows(read(REFERENCE / "cli.md"))
@@ -316,7 +317,7 @@ _OPERATION = Operation(
     created_at=factories.T0,
 )
 
-_BRIEF = brief_record(brief_of(""))
+_BRIEF = brief_of("")
 
 _ACT = AuditRow(id=1, at=factories.T0, who="", host="", act="", count=0, why="", detail={})
 

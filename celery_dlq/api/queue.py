@@ -18,6 +18,7 @@ from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.recorder.flight import FlightRecorder
 from celery_dlq.spool.segment import Record
+from celery_dlq.store.base import pages
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
@@ -168,17 +169,12 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         """The verdicts of today's rules on the letters of ``wanted``; the rules of each letter's task come
         first. The letters have neither attempts nor messages. Nothing is changed."""
         self.app.loader.import_default_modules()
-        after = None
-        while True:
-            page = self.store.letters.find(wanted, limit=_REJUDGED_TOGETHER, after=after)
+        for page in pages(self.store.letters.find, wanted, _REJUDGED_TOGETHER):
             # Lists leave out the tracebacks, which a verdict needs. Reading them one by one took most of the
             # time.
             tracebacks = self.store.letters.read_tracebacks([item.task_id for item in page.letters])
             for item in page.letters:
                 yield self._rejudge(item.with_(traceback=tracebacks.get(item.task_id, "")))
-            after = page.next
-            if after is None:
-                return
 
     def _rejudge(self, letter: DeadLetter) -> Rejudged:
         task = self.app.tasks.get(letter.task)

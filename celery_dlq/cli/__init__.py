@@ -23,7 +23,7 @@ _SECTIONS = {
         "where": "doctor.where:where",
         "stats": "letters.stats:stats",
         "watch": "letters.stats:watch",
-        "audit": "letters.audit:audit",
+        "audit": "letters.inspect:audit",
     },
     "Judge": {
         "explain": "letters.explain:explain",

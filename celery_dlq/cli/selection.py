@@ -100,7 +100,7 @@ def checked(session: Session, wanted: Filter, *, is_stored: bool = True) -> Filt
     if is_stored:
         _check_names(session, wanted)
         _remark_names(session, wanted)
-    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
+    wanted = lookup.hash_secret_arguments(session.queue.redactor, wanted)
     if wanted.args:
         # Without the worker's code, only the names in the messages are known.
         with contextlib.suppress(CeleryDLQError):

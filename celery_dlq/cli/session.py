@@ -19,7 +19,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import is_configured
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, pages
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import lookup, times
 from celery_dlq.view.text import visible
@@ -75,11 +75,11 @@ class Session:
     def store(self) -> Store:
         """The store, with its schema checked and secrets hidden, because its values are shown. From here on
         the screens use its clock."""
-        from celery_dlq.view.lookup import discreet
+        from celery_dlq.view.lookup import redacting
 
         store = self.queue.store
         times.CLOCK.set_ahead(store.clock_ahead())
-        return discreet(store, self.queue.redactor)
+        return redacting(store, self.queue.redactor)
 
     def done(self, text: str) -> None:
         """Print a result on stdout, unless ``--quiet``."""
@@ -200,13 +200,8 @@ class Session:
 
     def letters(self, wanted: Filter) -> Iterator[DeadLetter]:
         """All matching letters, newest failure first, read page by page."""
-        after = None
-        while True:
-            page = self.store.letters.find(wanted, limit=_PAGE, after=after)
+        for page in pages(self.store.letters.find, wanted, _PAGE):
             yield from page.letters
-            after = page.next
-            if after is None:
-                return
 
 
 def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import open_preparation
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, pages
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -261,13 +261,8 @@ def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
 
 
 def _oldest_first(store: Store, wanted: Filter) -> list[str]:
-    newest_first, after = list[str](), None
-    while True:
-        page = store.letters.find(wanted, limit=_PAGE, after=after)
-        newest_first += [letter.task_id for letter in page.letters]
-        after = page.next
-        if after is None:
-            return newest_first[::-1]
+    found = pages(store.letters.find, wanted, _PAGE)
+    return [letter.task_id for page in found for letter in page.letters][::-1]
 
 
 def redrivable(wanted: Filter) -> Filter:

@@ -4,7 +4,7 @@ letters one transaction takes."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -39,6 +39,19 @@ class Page:
     #: If the search stopped: letters from further back that indexes know to match, newest first. There may be
     #: others between them, so ``next`` does not continue after them.
     further: tuple[DeadLetter, ...] = ()
+
+
+def pages(find: Callable[..., Page], wanted: Filter, size: int) -> Iterator[Page]:
+    """All pages of the letters of ``wanted``, newest failure first.
+
+    :param find: :meth:`~celery_dlq.store.letters.records.Letters.find`.
+    :param size: letters per page.
+    """
+    page = find(wanted, limit=size)
+    yield page
+    while page.next is not None:
+        page = find(wanted, limit=size, after=page.next)
+        yield page
 
 
 @dataclass(frozen=True, kw_only=True)

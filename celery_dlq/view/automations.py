@@ -6,18 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery_dlq.model.automation import EVERY, AutoMode, AutoState, AutoStatus, HeldLetter
 from celery_dlq.model.handling import Handling, HandlingState
 from celery_dlq.upkeep.automation.conditions import why_stopped
 from celery_dlq.upkeep.automation.definition import AutoRedrive
+from celery_dlq.view.fields import Field, as_record, facts_in, record_of
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact
 from celery_dlq.view.text import counted
 from celery_dlq.view.text import given as given
-from celery_dlq.view.times import duration, maybe_iso
+from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -26,6 +27,27 @@ if TYPE_CHECKING:
 
 #: The title of the facts about a letter that is held.
 HELD = "Held: only a person redrives it"
+
+#: The part of an automation's screen that is in this list of facts.
+STATE = "state"
+
+#: The facts about an automation in a list.
+AUTOMATION: Sequence[Field] = (
+    Field("name", read=attrgetter("auto.name")),
+    Field("kind"),
+    Field("mode", read=lambda seen: seen.redrive and AutoMode(seen.redrive.mode)),
+    Field("state", "State", STATE, said=attrgetter("word")),
+    Field("stopped", "Stopped", STATE, lambda seen: seen.stopped or None),
+    Field("state_at", "Since", STATE, attrgetter("status.at")),
+    Field("state_by", "Set by", STATE, attrgetter("status.who")),
+    Field("state_why", "Because", STATE, attrgetter("status.why")),
+    Field("owner", read=lambda seen: seen.redrive.owner if seen.redrive else ""),
+    Field("last_look_at", "Last look", STATE, attrgetter("status.looked_at")),
+    Field("next_look_at", "Next look", STATE, attrgetter("next_look")),
+    Field("letters", read=lambda seen: {one.value: seen.counts.get(one, 0) for one in HandlingState}),
+    Field("", "Letters", STATE, attrgetter("letters")),
+    Field("held", "Held", STATE, said=lambda seen: seen.redrive and counted(seen.held, "open letter")),
+)  # fmt: skip
 
 #: The sentences for lists that are empty.
 NO_AUTOMATIONS = (
@@ -90,7 +112,21 @@ def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list
         return []
     statuses, held = store.automations.statuses(), store.automations.count_held()
     counts = store.automations.count([auto.name for auto in autos])
-    return [_seen(auto, statuses, counts[auto.name], held.get(auto.name, 0), now) for auto in autos]
+    every, found = statuses.get(EVERY, AutoStatus(name=EVERY)), list[SeenAuto]()
+    for auto in autos:
+        status = statuses.get(auto.name, AutoStatus(name=auto.name))
+        stopped, next_look = why_stopped(statuses, auto.name), None
+        if isinstance(auto, AutoRedrive) and not stopped:
+            # A look that is overdue is due now.
+            next_look = max(now, auto.when.next_start(status.looked_at, now))
+        state = every.state if status.state is AutoState.ACTIVE else status.state
+        found.append(
+            SeenAuto(
+                auto=auto, status=status, stopped=stopped, state=state, next_look=next_look,
+                counts=counts[auto.name], held=held.get(auto.name, 0),
+            )
+        )  # fmt: skip
+    return found
 
 
 def seen_auto(store: Store, auto: Automation, now: datetime) -> SeenAuto:
@@ -115,22 +151,7 @@ def in_the_way(seen: SeenAuto, now: datetime) -> list[str]:
 
 def auto_record(seen: SeenAuto) -> dict[str, Any]:
     """An automation in a list."""
-    status, redrive = seen.status, seen.redrive
-    return {
-        "name": seen.auto.name,
-        "kind": seen.kind,
-        "mode": None if redrive is None else AutoMode(redrive.mode).value,
-        "state": seen.state.value,
-        "stopped": seen.stopped or None,
-        "state_at": maybe_iso(status.at),
-        "state_by": status.who,
-        "state_why": status.why,
-        "owner": "" if redrive is None else redrive.owner,
-        "last_look_at": maybe_iso(status.looked_at),
-        "next_look_at": maybe_iso(seen.next_look),
-        "letters": {state.value: seen.counts.get(state, 0) for state in HandlingState},
-        "held": seen.held,
-    }
+    return record_of(AUTOMATION, seen)
 
 
 def whole_auto_record(seen: SeenAuto, latest: Sequence[Handling]) -> dict[str, Any]:
@@ -168,31 +189,6 @@ def look_record(look: Look, in_the_way: Sequence[str]) -> dict[str, Any]:
         "letters": [one.task_id for one in look.letters],
         **as_record(look, ("waiting", "held")),
     }
-
-
-def _seen(
-    auto: Automation,
-    statuses: dict[str, AutoStatus],
-    counts: Mapping[HandlingState, int],
-    held: int,
-    now: datetime,
-) -> SeenAuto:
-    status = statuses.get(auto.name, AutoStatus(name=auto.name))
-    every = statuses.get(EVERY, AutoStatus(name=EVERY))
-    stopped = why_stopped(statuses, auto.name)
-    next_look = None
-    if isinstance(auto, AutoRedrive) and not stopped:
-        # A look that is overdue is due now.
-        next_look = max(now, auto.when.next_start(status.looked_at, now))
-    return SeenAuto(
-        auto=auto,
-        status=status,
-        stopped=stopped,
-        state=every.state if status.state is AutoState.ACTIVE else status.state,
-        next_look=next_look,
-        counts=counts,
-        held=held,
-    )
 
 
 def definition(auto: Automation) -> list[Fact]:
@@ -239,18 +235,7 @@ def conditions(auto: AutoRedrive) -> list[Fact]:
 
 def state(seen: SeenAuto) -> list[Fact]:
     """Its state, who set it, its next look, and the letters that it had."""
-    status = seen.status
-    return [
-        ("State", seen.word),
-        ("Stopped", seen.stopped),
-        ("Set by", status.who),
-        ("Because", status.why),
-        ("Since", status.at),
-        ("Last look", status.looked_at),
-        ("Next look", seen.next_look),
-        ("Letters", seen.letters),
-        ("Held", counted(seen.held, "open letter") if seen.redrive else None),
-    ]
+    return facts_in(AUTOMATION, seen, (STATE,))
 
 
 def holding(held: HeldLetter) -> list[Fact]:

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.view.letters import argument_values, own_traceback
-from celery_dlq.view.records import attempts_of
+from celery_dlq.view.letters import WholeLetter, argument_values
+from celery_dlq.view.traceback import own_traceback
 
 #: Arguments of a letter, characters of a value, and lines of a traceback.
 _ARGUMENTS, _VALUE, _LINES = 50, 2_000, 200
+
+#: The facts that are compared, in this order.
+_FACTS = (
+    "Exception", "Message", "Release", "Worker", "Task", "State", "Reason", "Rule", "Evidence", "Attempts",
+    "Redriven", "First failed", "Last failed", "Queue", "Route", "Tags", "Part of", "Group",
+)  # fmt: skip
 
 #: The most words of a value in which differences are looked for: the time grows with their square.
 _WORDS = 200
@@ -99,14 +105,8 @@ def difference(one: Sequence[str], other: Sequence[str]) -> str:
 
 def _facts(letter: DeadLetter, moment: Callable[[datetime], str]) -> Iterator[tuple[str, str]]:
     """The facts about a letter that have a value."""
-    found = (
-        ("Exception", letter.exception_type), ("Message", letter.message[:_VALUE]),
-        ("Release", letter.release), ("Worker", letter.worker), ("Task", letter.task),
-        ("State", letter.state.value), ("Reason", letter.reason.value), ("Rule", letter.rule),
-        ("Evidence", letter.explanation.evidence), ("Attempts", str(attempts_of(letter))),
-        ("Redrives", str(letter.redrive_count)),
-        ("First failed", moment(letter.first_failed_at)), ("Last failed", moment(letter.last_failed_at)),
-        ("Queue", letter.queue), ("Route", letter.route), ("Tags", ", ".join(letter.tags)),
-        ("Canvas", letter.canvas), ("Group", letter.fingerprint),
-    )  # fmt: skip
-    return ((name, value) for name, value in found if value)
+    facts = dict(WholeLetter(letter=letter).facts())
+    for name in _FACTS:
+        value = facts[name]
+        if value not in (None, ""):
+            yield name, moment(value) if isinstance(value, datetime) else str(value)[:_VALUE]

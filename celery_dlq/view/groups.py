@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from celery_dlq.model.operation import Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import Filter, Operation
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
 
@@ -197,12 +197,26 @@ class Sample:
     @property
     def shared(self) -> Sequence[Share]:
         """The arguments that most letters share, the most frequent first."""
-        return _shared(self.letters)
+        counts: Counter[tuple[str, str]] = Counter()
+        for letter in self.letters:
+            counts.update(set(leaves(letter.args, letter.kwargs)))
+        least = max(2.0, _MOST * len(self.letters))
+        found = [
+            Share(name=path, value=value, letters=count)
+            for (path, value), count in counts.items()
+            if count >= least
+        ]
+        return sorted(found, key=lambda one: (-one.letters, one.name, one.value))[:_SHARED]
 
     @property
     def found_in(self) -> Sequence[Share]:
         """Tasks, queues, releases, workers and tags, each kind with its most frequent values."""
-        return [*_found_in(self.letters)]
+        found = {
+            name: [getattr(one, name) for one in self.letters]
+            for name in ("task", "queue", "release", "worker")
+        }
+        found["tag"] = [tag for one in self.letters for tag in set(one.tags)]
+        return [*itertools.chain.from_iterable(map(_counted, found, found.values()))]
 
 
 def sample_of(store: Store, fingerprint: str) -> Sample:
@@ -238,28 +252,6 @@ def _redrives(sendings: Sequence[Sending]) -> Redrives:
         awaited=states[SendingState.SENT], unknown=states[SendingState.UNKNOWN],
         last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
     )  # fmt: skip
-
-
-def _shared(letters: Sequence[DeadLetter]) -> list[Share]:
-    """The arguments that most letters share, the most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for letter in letters:
-        counts.update(set(leaves(letter.args, letter.kwargs)))
-    least = max(2.0, _MOST * len(letters))
-    found = [
-        Share(name=path, value=value, letters=count)
-        for (path, value), count in counts.items()
-        if count >= least
-    ]
-    return sorted(found, key=lambda one: (-one.letters, one.name, one.value))[:_SHARED]
-
-
-def _found_in(letters: Sequence[DeadLetter]) -> Iterator[Share]:
-    yield from _counted("task", (one.task for one in letters))
-    yield from _counted("queue", (one.queue for one in letters))
-    yield from _counted("release", (one.release for one in letters))
-    yield from _counted("worker", (one.worker for one in letters))
-    yield from _counted("tag", (tag for one in letters for tag in set(one.tags)))
 
 
 def _counted(name: str, values: Iterable[str]) -> list[Share]:

@@ -1,21 +1,30 @@
-"""One letter in words: its reason, its message body, the automations that had it, and its traceback."""
+"""The facts about a letter; and one letter in words: its reason, its message body, the automations that had
+it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.base.redact import ELIDED, hide_known
+from celery_dlq.model.automation import HeldLetter
+from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import Reason
 from celery_dlq.model.terms import leaves
+from celery_dlq.redrive.letter.payload import linked_to
+from celery_dlq.store.base import Change
+from celery_dlq.view.fields import Field, as_record, facts_in, record_of
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.text import counted, visible_lines
-from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
+from celery_dlq.view.text import Fact, counted, json_text, visible_lines
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 #: The meaning of each reason. Screens write it after the name of the reason and a colon.
 MEANINGS: Mapping[Reason, str] = {
@@ -33,6 +42,132 @@ MEANINGS: Mapping[Reason, str] = {
     Reason.INGESTED: "it came from a dead-letter queue of the broker",
     Reason.PARKED: "its next attempt waited in the store",
 }
+
+#: The parts of a letter's screen that have facts.
+ERROR, WHY, MESSAGE, ORIGIN, ROUTE, HISTORY = "error", "why", "message", "origin", "route", "past"
+TRACE = "trace"
+
+
+def attempts_of(letter: DeadLetter) -> int:
+    """The number of failed runs of the letter's task."""
+    return letter.attempt_count or len(letter.attempts)
+
+
+#: The facts in a list of letters. The owner of the route is not in the letter.
+LISTED: Sequence[Field] = (
+    Field("task_id", "Id", WHY),
+    Field("task", "Task", WHY),
+    Field("state", "State", WHY),
+    Field("reason", "Reason", WHY, said=lambda one: f"{one.reason.value}: {MEANINGS[one.reason]}"),
+    Field("verdict", "Verdict", WHY),
+    Field("rule", "Rule", WHY),
+    Field("", "Evidence", WHY, attrgetter("explanation.evidence")),
+    Field("", "Path", WHY, attrgetter("explanation.path")),
+    Field("exception_type", "Exception", ERROR),
+    Field("message", "Message", ERROR),
+    Field("fingerprint", "Group", WHY),
+    Field("", "Grouped", WHY, attrgetter("grouped")),
+    Field("queue", "Queue", MESSAGE),
+    Field("attempts", "Attempts", ERROR, attempts_of),
+    Field("first_failed_at", "First failed", HISTORY),
+    Field("last_failed_at", "Last failed", WHY),
+    Field("worker", "Worker", ORIGIN),
+    Field("release", "Release", ORIGIN),
+    Field("redrive_count", "Redriven", HISTORY, said=lambda one: counted(one.redrive_count, "time")),
+    Field("due_at", "Next attempt", WHY),
+    Field("tags", "Tags", ORIGIN),
+    Field("route", "Route", ROUTE),
+    Field("owner", "Owner of the route", ROUTE),
+    *map(Field, ("args", "kwargs")),
+)  # fmt: skip
+
+#: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.
+LETTER: Sequence[Field] = (
+    *LISTED,
+    Field("explanation", read=lambda one: as_record(one.explanation)),
+    Field("attempt_history", read=lambda one: [*map(as_record, one.attempts)]),
+    *map(Field, ("redrives", "changes", "handlings", "tickets", "held")),
+    *map(Field, ("grouped", "traceback", "log", "correlation_id")),
+    Field("pid", "Process", ORIGIN),
+    Field("exchange", "Exchange", MESSAGE, attrgetter("envelope.exchange")),
+    Field("routing_key", "Routing key", MESSAGE, attrgetter("envelope.routing_key")),
+    Field("", "Priority", MESSAGE, lambda one: json_text(one.envelope.properties.get("priority"))),
+    Field("", "Content", MESSAGE, lambda one: f"{_size(one.envelope.body)} of {one.envelope.content_type}"),
+    Field("canvas", "Part of", MESSAGE),
+    Field("body_unread", "Unreadable", MESSAGE, lambda one: linked_to(one.envelope).unread or None),
+    Field("errbacks", "Ran when it died", MESSAGE, lambda one: linked_to(one.envelope).tasks),
+    Field("root_id", "Root", MESSAGE),
+    Field("parent_id", "Parent", MESSAGE),
+    Field("group_id", "Group of tasks", MESSAGE),
+    Field("trace_id", "Trace", MESSAGE, lambda one: trace_of(one.envelope.headers)),
+    Field("trace_url", "Trace page", TRACE),
+    *(
+        Field(name, read=attrgetter(f"envelope.{name}"))
+        for name in ("content_type", "content_encoding", "headers", "properties")
+    ),
+    Field("body_size", read=lambda one: len(one.envelope.body)),
+    Field("body_shown", read=lambda one: shown_body(one.envelope.body) if has_unread_body(one) else None),
+    Field("lease_expires_at", "Claimed until", HISTORY),
+    Field("closed_at", "Closed", HISTORY),
+    Field("closed_by", "Closed by", HISTORY),
+    Field("closed_reason", "Closed because", HISTORY),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeLetter:
+    """A letter with what the store knows of it."""
+
+    letter: DeadLetter
+    redrives: Sequence[Sending] = ()
+    changes: Sequence[Change] = ()
+    #: What automations did, newest first.
+    handlings: Sequence[Handling] = ()
+    #: The ticket and the escalation of its group.
+    tickets: Sequence[GroupTicket] = ()
+    #: Set if no automatic redrive sends it again.
+    hold: HeldLetter | None = None
+    #: The owner of its route.
+    route_owner: str = ""
+    #: The page of its trace; empty if it has none.
+    trace_page: str = ""
+
+    @classmethod
+    def of(cls, store: Store, letter: DeadLetter, **more: Any) -> WholeLetter:
+        """A letter as ``store`` has it.
+
+        :param more: the other fields.
+        """
+        task_id, group = letter.task_id, letter.fingerprint
+        return cls(
+            letter=letter,
+            redrives=store.sendings.of_letter(task_id),
+            changes=store.edits.of_letter(task_id),
+            handlings=store.automations.find(letter_id=task_id, limit=_HANDLINGS).rows,
+            tickets=store.tickets.of_groups([group]).get(group, ()),
+            hold=store.automations.held([task_id]).get(task_id),
+            **more,
+        )
+
+    def facts(self, *parts: str) -> list[Fact]:
+        """The facts in these parts of its screen; of all parts, if none is named."""
+        given = {"owner": self.route_owner, "trace_url": self.trace_page}
+        return facts_in(LETTER, self.letter, parts, **given)
+
+    def record(self) -> dict[str, Any]:
+        """The whole letter for programs, without its body."""
+        return record_of(
+            LETTER, self.letter, owner=self.route_owner, trace_url=self.trace_page,
+            redrives=[*map(as_record, self.redrives)], tickets=[*map(as_record, self.tickets)],
+            changes=[as_record(one, ("at", "who", "how", "diff")) for one in self.changes],
+            handlings=[*map(as_record, self.handlings)],
+            held=self.hold and as_record(self.hold, ("name", "why", "at")),
+        )  # fmt: skip
+
+
+def _size(body: bytes) -> str:
+    return counted(len(body), "byte")
+
 
 _FIRST: Mapping[Reason, str] = {
     Reason.EXHAUSTED: "",
@@ -53,15 +188,7 @@ _MARK = f"{ELIDED} [1"
 CHANGE = "change"
 
 #: The latest handlings that are shown with a letter.
-HANDLINGS_SHOWN = 20
-
-# The first line of a frame, and the line that stands for repetitions of the frame before it.
-_FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in .+$')
-
-_REPEATED = re.compile(r"^  \[Previous line repeated \d+ more times?\]$")
-
-#: Code that is not the user's, on whatever machine: installed packages, and Python's own.
-_FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]", re.I)
+_HANDLINGS = 20
 
 
 def attempts_in_order(letter: DeadLetter) -> list[tuple[int, Attempt]]:
@@ -130,10 +257,10 @@ def shown_body(body: bytes, *, raw: bool = False) -> str:
     part = body[:SHOWN_LIMIT]
     text = _as_text(part, cut=len(body) > len(part))
     if text is None and not raw:
-        return f"{counted(len(body), 'byte')} that {'is' if len(body) == 1 else 'are'} not text"
-    lines = _dump(part) if text is None else visible_lines(_without_secrets(text))
+        return f"{_size(body)} that {'is' if len(body) == 1 else 'are'} not text"
+    lines = [*_dump(part)] if text is None else visible_lines(_without_secrets(text))
     if len(body) > len(part):
-        lines.append(f"… the first {len(part):,} of {counted(len(body), 'byte')}")
+        lines.append(f"… the first {len(part):,} of {_size(body)}")
     return "\n".join(lines)
 
 
@@ -159,74 +286,15 @@ def _reads_as_text(text: str) -> bool:
     return strange * 10 <= len(text)
 
 
-def _dump(part: bytes) -> list[str]:
-    return [
-        f"{start:08x}  {_hex(part[start : start + _LINE])}  {_ascii(part[start : start + _LINE])}"
-        for start in range(0, len(part), _LINE)
-    ]
-
-
-def _hex(line: bytes) -> str:
-    halves = (line[: _LINE // 2].hex(" "), line[_LINE // 2 :].hex(" "))
-    return "  ".join(halves).ljust(_LINE * 3)
-
-
-def _ascii(line: bytes) -> str:
-    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+def _dump(part: bytes) -> Iterator[str]:
+    for start in range(0, len(part), _LINE):
+        line = part[start : start + _LINE]
+        halves = "  ".join((line[: _LINE // 2].hex(" "), line[_LINE // 2 :].hex(" ")))
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+        yield f"{start:08x}  {halves.ljust(_LINE * 3)}  {text}"
 
 
 def said_of(detail: Mapping[str, object], error: str) -> str:
     """Why a handling failed, or the contents of its verdict on one line."""
     rest = {name: value for name, value in detail.items() if name != CHANGE}
     return error or named_values(rest)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    lines: tuple[str, ...]
-    is_own: bool
-
-
-def own_traceback(text: str) -> str:
-    """The traceback ``text`` without the frames of libraries. If an exception has no frames of the user's
-    code, its innermost frames stay."""
-    lines, stack = list[str](), list[_Frame]()
-    for line in text.splitlines():
-        if found := _FRAME.match(line):
-            stack.append(_Frame((line,), _is_own(found["path"])))
-        elif stack and _continues(line):
-            stack[-1] = _Frame((*stack[-1].lines, line), stack[-1].is_own)
-        else:
-            lines += _shown(stack)
-            lines.append(line)
-            stack = []
-    return "\n".join([*lines, *_shown(stack)])
-
-
-def _is_own(path: str) -> bool:
-    """Whether a file that a traceback names is the user's own, on whatever machine it was written."""
-    return is_app(path) and not _FOREIGN.search(path)
-
-
-def _continues(line: str) -> bool:
-    """Whether ``line`` belongs to the frame before it: its source, the marks under it, or its repetitions."""
-    return line.startswith("    ") or _REPEATED.match(line) is not None
-
-
-def _shown(stack: Sequence[_Frame]) -> Iterator[str]:
-    has_own = any(frame.is_own for frame in stack)
-    inner = len(stack) - LIBRARY_FRAMES
-    left_out = 0
-    for place, frame in enumerate(stack):
-        if frame.is_own or (not has_own and place >= inner):
-            yield from _left_out(left_out)
-            yield from frame.lines
-            left_out = 0
-        else:
-            left_out += 1
-    yield from _left_out(left_out)
-
-
-def _left_out(frames: int) -> Iterator[str]:
-    if frames:
-        yield f"  … {counted(frames, 'frame')} of libraries"

@@ -49,17 +49,17 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
 }
 
 
-def discreet(store: Store, redactor: Redactor) -> Store:
+def redacting(store: Store, redactor: Redactor) -> Store:
     """``store``, as screens read it. The values that it returns are without secrets, and must not be sent or
     stored."""
     shown = copy(store)
     for name, (hide, methods) in _READ.items():
-        role = _Discreet(getattr(store, name), partial(hide, redactor=redactor), methods)
+        role = _RedactingRole(getattr(store, name), partial(hide, redactor=redactor), methods)
         setattr(shown, name, role)
     return shown
 
 
-class _Discreet:
+class _RedactingRole:
     """A role of the store. The values that ``methods`` return are without secrets; all other methods are
     unchanged."""
 
@@ -158,8 +158,14 @@ def letter_to_show(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
     """
     try:
         return letter(store, prefix, see=see)
-    except UnknownLetter:
-        _check_deleted(store, prefix)
+    except UnknownLetter as error:
+        # Acts on several letters have no letter, which an empty id would match.
+        rows = store.audit.find(letter=prefix, act="delete", limit=1).rows if prefix else ()
+        for act in rows:
+            at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
+            raise LetterDeleted(
+                f"The letter {clip(prefix, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
+            ) from error
         raise
 
 
@@ -185,27 +191,16 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
     return _only(store.groups, prefix, UnknownGroup, "group has a fingerprint", see)
 
 
-def audited_letter(store: Store, prefix: str) -> str:
-    """The task id that starts with ``prefix``, or ``prefix`` itself if no letter has such an id. The letter
-    may have been deleted, and the acts on it are still in the audit.
+def audited(find: Callable[[Store, str], str], store: Store, prefix: str) -> str:
+    """The id that ``find`` finds by its beginning, or ``prefix`` itself if there is none. A letter, and the
+    letters of a group, may have been deleted, and the acts on them are still in the audit.
 
+    :param find: :func:`letter_id` or :func:`fingerprint`.
     :raises AmbiguousId: several ids match.
     """
     try:
-        return letter_id(store, prefix)
-    except UnknownLetter:
-        return prefix
-
-
-def audited_group(store: Store, prefix: str) -> str:
-    """The fingerprint of the group that starts with ``prefix``, or ``prefix`` itself if no group does. The
-    letters of a group may have been deleted, and the acts on it are still in the audit.
-
-    :raises AmbiguousId: several fingerprints match.
-    """
-    try:
-        return fingerprint(store, prefix)
-    except UnknownGroup:
+        return find(store, prefix)
+    except (UnknownLetter, UnknownGroup):
         return prefix
 
 
@@ -219,22 +214,6 @@ def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
     if found is None:
         raise UnknownGroup
     return found
-
-
-def _check_deleted(store: Store, task_id: str) -> None:
-    """Check that no person has deleted the letter with this id. The audit does not know it if the letter was
-    deleted together with others.
-
-    :raises LetterDeleted: a person has.
-    """
-    # Acts on several letters have no letter, which an empty id would match.
-    rows = store.audit.find(letter=task_id, act="delete", limit=1).rows if task_id else ()
-    if rows:
-        [act] = rows
-        at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
-        raise LetterDeleted(
-            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
-        )
 
 
 def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, see: str) -> str:
@@ -259,7 +238,7 @@ def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, s
     )
 
 
-def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
+def hash_secret_arguments(redactor: Redactor, wanted: Filter) -> Filter:
     """``wanted``, in which stand-ins replace the values of arguments whose names say that they are secret.
 
     :raises FilterError: redacted arguments cannot be found, or another text has a secret. No letter has that

@@ -1,16 +1,53 @@
-"""Operations and filters as screens select them, and in words: orders, counts and outcomes."""
+"""The facts about an operation; and operations and filters in words: orders, counts and outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.redrive.plan import NAMED_ONLY
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times
+from celery_dlq.view.fields import Field
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import rate
+
+#: The parts of an operation's screen that have facts.
+REDRIVE, LETTERS = "redrive", "letters"
+
+#: All facts about an operation.
+OPERATION: Sequence[Field] = (
+    Field("id", "Id", REDRIVE),
+    Field("state"),
+    Field("word", "State", REDRIVE, lambda one: state_word(one)),
+    Field("cause", "Cause", REDRIVE),
+    Field("", "Letters", REDRIVE, lambda one: letters_said(one.wanted)),
+    Field("who", "By", REDRIVE, said=lambda one: f"{one.who} on {one.host}"),
+    Field("host"),
+    Field("app", read=attrgetter("home.app")),
+    Field("broker", read=attrgetter("home.broker")),
+    Field("", "For", REDRIVE, lambda one: " on ".join(filter(None, (one.home.app, one.home.broker)))),
+    Field("detached", "Run by", REDRIVE, said=lambda one: "a worker" if one.detached else None),
+    Field("created_at", "Created", REDRIVE),
+    Field("started_at", "Started", REDRIVE),
+    Field("ended_at", "Ended", REDRIVE),
+    Field("planned", "Planned", LETTERS, attrgetter("counts.planned")),
+    Field("sent", "Sent", LETTERS, attrgetter("counts.out")),
+    Field("", "Sent again", LETTERS, lambda one: one.sent_again or None),
+    Field("succeeded", "Succeeded", LETTERS, attrgetter("counts.succeeded")),
+    Field("failed", "Failed again", LETTERS, attrgetter("counts.failed")),
+    Field("awaited", "Awaited", LETTERS, attrgetter("counts.sent")),
+    Field("unknown", read=attrgetter("counts.unknown")),
+    Field("", "Unknown", LETTERS, lambda one: one.counts.unknown or None),
+    Field("skipped", "Skipped", LETTERS, attrgetter("counts.skipped")),
+    Field("left", "Left", LETTERS, attrgetter("counts.left")),
+    Field("", "In hand", LETTERS, lambda one: one.counts.sending or None),
+    Field("sent_again"),
+    Field("wanted"),
+    Field("orders"),
+)  # fmt: skip
 
 #: The states of operations that may still send.
 UNDER_WAY = frozenset({OperationState.PLANNED, OperationState.RUNNING, OperationState.PAUSED})

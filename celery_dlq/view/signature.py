@@ -63,22 +63,18 @@ def signature_of(
     :param task: as the app has registered it.
     """
     call = Call(task)
+    # A task without a docstring inherits that of Celery's class.
+    doc = getattr(task.run, "__doc__", None) or vars(type(task)).get("__doc__")
     known = None if call.signature is None else list(call.signature.parameters.values())
     filled, unexpected = filled_by(known or [], len(args), kwargs)
     return Signature(
-        doc=clip(first_line(_doc_of(task)), _DOC),
+        doc=clip(first_line(doc if isinstance(doc, str) else ""), _DOC),
         parameters=None
         if known is None
         else tuple(_parameter(one, filled, redactor) for one in known[:_PARAMETERS]),
         unexpected=() if known is None else _some(unexpected),
         why_not=_why_not(call, args, kwargs),
     )
-
-
-def _doc_of(task: Any) -> str:
-    # A task without a docstring inherits that of Celery's class.
-    own = getattr(task.run, "__doc__", None) or vars(type(task)).get("__doc__")
-    return own if isinstance(own, str) else ""
 
 
 def _why_not(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -92,23 +88,19 @@ def _why_not(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 def _parameter(
     one: inspect.Parameter, filled: Mapping[str, Sequence[str]], redactor: Redactor
 ) -> Parameter:
+    annotation, default = one.annotation, None
+    # Annotations are texts in modules with postponed evaluation.
+    if not isinstance(annotation, str):
+        annotation = "" if annotation is one.empty else inspect.formatannotation(annotation)
+    if one.default is not one.empty:
+        is_secret = one.default is not None and redactor.is_sensitive(one.name)
+        default = REDACTED if is_secret else clip(redactor.text(safe_repr(one.default)), _VALUE)
     return Parameter(
         name=f"{_STARS.get(one.kind, '')}{one.name}",
-        annotation="" if one.annotation is one.empty else _annotated(one.annotation),
-        default=None if one.default is one.empty else _default(one, redactor),
+        annotation=clip(annotation, _VALUE),
+        default=default,
         filled=_some(filled.get(one.name, ())),
     )
-
-
-def _annotated(annotation: Any) -> str:
-    # Annotations are texts in modules with postponed evaluation.
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return clip(text, _VALUE)
-
-
-def _default(one: inspect.Parameter, redactor: Redactor) -> str:
-    is_secret = one.default is not None and redactor.is_sensitive(one.name)
-    return REDACTED if is_secret else clip(redactor.text(safe_repr(one.default)), _VALUE)
 
 
 def _some(names: Sequence[str]) -> tuple[str, ...]:

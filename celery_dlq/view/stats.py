@@ -1,10 +1,11 @@
 """Further reports, for people and as records: closed letters that are kept, messages of killed
-workers, and the server that screens read from."""
+workers; and the numbers of all reports as rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,13 +13,11 @@ from typing import Any
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.recorder.files import Standing
 from celery_dlq.store.keeping import Ages, CheckReport, Holding, Keeping, Pile, RoundReport
+from celery_dlq.view.fields import as_record, plain
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact
 from celery_dlq.view.text import byte_size, counted
-from celery_dlq.view.times import age_names, duration, maybe_iso
-
-_REPORT = ("worker", "host", "messages", "since", "why", "seen_at")
+from celery_dlq.view.times import age_names, duration
 
 _MEANINGS: Mapping[ReportKind, str] = {
     ReportKind.STUCK: "cannot be recovered",
@@ -97,6 +96,16 @@ def _problems(check: CheckReport | None) -> str | None:
     return f"{check.damaged:,} that lose letters, {check.harmless:,} other"
 
 
+def by_age(
+    ages: Mapping[float, Any], record: Callable[[Any], dict[str, int]]
+) -> list[dict[str, Any]]:
+    """Numbers of letters by age, each as its record. ``up_to_s`` is null for ages above the highest bound."""
+    return [
+        {"up_to_s": bound if math.isfinite(bound) else None, **record(one)}
+        for bound, one in ages.items()
+    ]
+
+
 def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
     """The closed letters that are kept: ``retention`` is null before the first round, ``verified_at`` before
     the first check."""
@@ -107,9 +116,9 @@ def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
             "segments": totals.segments,
             "letters": totals.letters,
             "bytes": totals.size,
-            "last_segment_at": maybe_iso(totals.last_at),
-            "verified_at": None if check is None else maybe_iso(check.checked_at),
-            "damaged": None if check is None else check.damaged,
+            "last_segment_at": plain(totals.last_at),
+            "verified_at": check and plain(check.checked_at),
+            "damaged": check and check.damaged,
         },
     }
 
@@ -117,17 +126,11 @@ def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
 def _round_record(found: RoundReport, now: datetime) -> dict[str, Any]:
     kept = found.kept
     return {
-        "ended_at": maybe_iso(found.ended_at),
-        "removed": found.removed,
-        "letters": kept.every.letters,
-        "bytes": kept.every.size,
-        "ages": [
-            {"up_to_s": bound if math.isfinite(bound) else None, **pile_record(pile)}
-            for bound, pile in kept.ages.items()
-        ],
-        "within_day": kept.within_day,
-        "within_week": kept.within_week,
-        "next_expires_at": maybe_iso(found.next_expires_at),
+        **as_record(found, ("ended_at", "removed")),
+        **pile_record(kept.every),
+        "ages": by_age(kept.ages, pile_record),
+        **as_record(kept, ("within_day", "within_week")),
+        "next_expires_at": plain(found.next_expires_at),
         "lag_s": found.lag(now).total_seconds(),
         "entries": [*map(holding_record, found.holdings)],
     }
@@ -142,34 +145,13 @@ def holding_record(holding: Holding) -> dict[str, Any]:
     """The closed letters of one entry of ``dlq_retention``; ``filter`` is null for those of none."""
     kept = holding.kept
     return {
-        "filter": None if holding.where is None else holding.where.to_dict(),
+        "filter": plain(holding.where),
         "keep_s": None if holding.age is None else holding.age.total_seconds(),
         **pile_record(kept.every),
         "expired": kept.expired.letters,
         "expired_bytes": kept.expired.size,
-        "within_day": kept.within_day,
-        "within_week": kept.within_week,
-        "oldest_closed_at": maybe_iso(kept.oldest_closed_at),
+        **as_record(kept, ("within_day", "within_week", "oldest_closed_at")),
     }
-
-
-def keeping_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of :func:`keeping_record` as rows, for CSV."""
-    rows = []
-    for part in ("retention", "archive"):
-        for name, value in (record[part] or {}).items():
-            if not isinstance(value, list):
-                rows.append({"measure": part, "name": name, "value": value})
-    ages = (record["retention"] or {}).get("ages", [])
-    return rows + [
-        {
-            "measure": f"closed_{unit}",
-            "name": f"{one['up_to_s'] or math.inf:.0f}",
-            "value": one[unit],
-        }
-        for unit in ("letters", "bytes")
-        for one in ages
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,17 +208,16 @@ def lost_record(found: Losses) -> dict[str, Any]:
         "lost_open": lost.open,
         "lost_arrived_24h": lost.arrived,
         "here": here and as_record(here),
-        "reports": [_report_record(one) for one in lost.reports],
+        "reports": [
+            {
+                "kind": one.kind.value,
+                "directory": None if one.kind is ReportKind.UNCOVERED else one.about,
+                **as_record(one, ("worker", "host"), messages=one.messages or None),
+                **as_record(one, ("since", "why", "seen_at")),
+            }
+            for one in lost.reports
+        ],
     }
-
-
-def lost_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of :func:`lost_record` as rows, for CSV."""
-    values = {name: record[name] for name in ("lost_open", "lost_arrived_24h")}
-    values |= {f"{name}_here": value for name, value in (record["here"] or {}).items()}
-    kinds = [one["kind"] for one in record["reports"]]
-    values |= {f"{kind.value}_reports": kinds.count(kind.value) for kind in ReportKind}
-    return [{"measure": "recorder", "name": name, "value": value} for name, value in values.items()]
 
 
 def _waiting_here(here: Standing) -> str:
@@ -245,10 +226,35 @@ def _waiting_here(here: Standing) -> str:
     return f"{text}, of which the broker may deliver {again:,} again" if again else text
 
 
-def _report_record(report: RecorderReport) -> dict[str, Any]:
-    about = None if report.kind is ReportKind.UNCOVERED else report.about
-    return {
-        "kind": report.kind.value,
-        "directory": about,
-        **as_record(report, _REPORT, messages=report.messages or None),
+def report_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of all reports as rows, for CSV.
+
+    :param report: what ``dlq stats --format json`` prints.
+    """
+    arrivals, losses = report["arrivals_per_hour"], report["recorder"]
+    kept, here = report["retention"] or {"ages": [], "entries": []}, losses["here"] or {}
+    kinds = Counter(one["kind"] for one in losses["reports"])
+    measures: dict[str, Mapping[str, Any]] = {
+        **{name: {"": report[name]} for name in ("depth", "oldest_open_at")},
+        **{name: report[name] for name in ("by_state", "by_task", "by_exception", "by_reason")},
+        "arrivals_per_hour": {f"{24 - hour}h ago": count for hour, count in enumerate(arrivals)},
+        **{name: {"": report[name]} for name in ("usual_arrivals_per_hour", "held")},
+        "ages": _by_bound(report["ages"], "count"),
+        "retention": {name: kept[name] for name in kept if name not in ("ages", "entries")},
+        "archive": report["archive"],
+        **{f"closed_{unit}": _by_bound(kept["ages"], unit) for unit in ("letters", "bytes")},
+        "recorder": {
+            **{name: losses[name] for name in ("lost_open", "lost_arrived_24h")},
+            **{f"{name}_here": value for name, value in here.items()},
+            **{f"{kind.value}_reports": kinds[kind.value] for kind in ReportKind},
+        },
     }
+    return [
+        {"measure": measure, "name": name, "value": value}
+        for measure, values in measures.items()
+        for name, value in values.items()
+    ]
+
+
+def _by_bound(ages: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
+    return {f"{one['up_to_s'] or math.inf:.0f}": one[unit] for one in ages}

@@ -216,8 +216,3 @@ def utc(moment: datetime) -> str:
 def iso(moment: datetime) -> str:
     """``moment`` in ISO 8601, UTC."""
     return moment.astimezone(timezone.utc).isoformat()
-
-
-def maybe_iso(moment: datetime | None) -> str | None:
-    """:func:`iso`; None for None."""
-    return None if moment is None else iso(moment)

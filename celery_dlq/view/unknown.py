@@ -10,7 +10,7 @@ from celery_dlq.classify import WITHOUT_A_RULE
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
 from celery_dlq.store.base import TypeCount
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
-from support.factories import T0, operation
+from support.factories import T0
 
-from celery_dlq.model.group import GroupStatus, Mark
-from celery_dlq.model.operation import Counts, OperationState
-from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.brief import Arguments, Attempts, Brief, Outside, Standing
-from celery_dlq.view.groups import Redrives, Share
+from celery_dlq.view.brief import JSON_NOTICE, Brief
 
 #: All that a brief may consist of, as a parser of Markdown names it.
 PLAIN = {
@@ -24,37 +20,43 @@ HOSTILE = (
 )
 
 
+_AT = T0.isoformat()
+
+#: The names of the texts from outside that are not in a list.
+_TEXTS = (
+    "fingerprint", "task", "exception_type", "message", "traceback", "log", "rule", "evidence", "path",
+    "owner", "route", "route_owner", "note", "resolved_in", "decided_by",
+)  # fmt: skip
+
+_REDRIVE = {
+    "id": "77aa00000000", "state": "done", "word": "done", "created_at": _AT, "sent": 1, "succeeded": 1,
+    "failed": 0, "skipped": 0,
+}  # fmt: skip
+
+
 def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
     """A brief in which every text from outside is ``text``."""
-    many = tuple(Share(name=text, value=text, letters=2) for _ in range(lists))
     kinds = [name for name in ("task", "queue", "release", "worker", "tag") for _ in range(lists)]
-    return Brief(
-        at=T0,
-        standing=Standing(
-            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", status_at=T0, open_count=2,
-            letter_count=3, total_count=3, by_state={State.DEAD: 2, State.RESOLVED: 1},
-            first_seen_at=T0, last_seen_at=T0, last_day=3, day_before=0,
-        ),
-        reason=Reason.TERMINAL,
-        verdict=Verdict.TERMINAL,
-        sample=3,
-        attempts=Attempts(newest=2, waits_s=(0.4,) * 12, letters={1: 1, 2: 2, 3: 3, 4: 4}),
-        redrives=Redrives(
-            sent=9, succeeded=2, failed=1, awaited=3, unknown=3, skipped=2, last_at=T0
-        ),
-        operations=(
-            operation(state=OperationState.DONE, counts=Counts(planned=1, succeeded=1)),
-        ) * 3,
-        commands=("celery -A shop dlq groups show 9c1e0000deadbeef",) * 4,
-        outside=Outside(
-            fingerprint=text, task=text, exception_type=text, message=text, traceback=text, log=text,
-            rule=text, evidence=text, path=text, owner=text, route=text, route_owner=text, note=text,
-            resolved_in=text, decided_by=text, tickets=(text,) * 2,
-            arguments=(Arguments(task_id=text, args=text, kwargs=text),) * letters,
-            shared=many,
-            found_in=tuple(Share(name=kind, value=text, letters=1) for kind in kinds),
-        ),
-    )  # fmt: skip
+    return {
+        "notice": JSON_NOTICE, "at": _AT,
+        "status": "open", "marks": ["new"], "ends": "", "status_at": _AT, "open_count": 2,
+        "letter_count": 3, "total_count": 3, "by_state": {"dead": 2, "resolved": 1},
+        "first_seen_at": _AT, "last_seen_at": _AT, "last_day": 3, "day_before": 0,
+        "reason": "terminal", "verdict": "terminal", "sample": 3,
+        "attempts": {"newest": 2, "waits_s": [0.4] * 12, "letters": {1: 1, 2: 2, 3: 3, 4: 4}},
+        "redrives": {
+            "sent": 9, "succeeded": 2, "failed": 1, "awaited": 3, "unknown": 3, "skipped": 2, "last_at": _AT,
+            "success_rate": 2 / 3,
+        },
+        "operations": [_REDRIVE] * 3,
+        "commands": ["celery -A shop dlq groups show 9c1e0000deadbeef"] * 4,
+        "from_outside": {
+            **dict.fromkeys(_TEXTS, text), "tickets": [text] * 2,
+            "arguments": [{"task_id": text, "args": text, "kwargs": text}] * letters,
+            "shared": [{"name": text, "value": text, "letters": 2}] * lists,
+            "found_in": [{"name": kind, "value": text, "letters": 1} for kind in kinds],
+        },
+    }  # fmt: skip
 
 
 def structure_of(text: str) -> list[tuple[str, str, str]]:

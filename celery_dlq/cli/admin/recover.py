@@ -92,9 +92,9 @@ def _rows(session: Session) -> list[dict[str, Any]]:
     """The files of the spool, and the directories of the flight recorder."""
     spool, recorder = session.queue.spool.directory.absolute(), session.queue.recorder_dir
     with reading(f"The spool {spool}", "dlq_spool_dir"):
-        rows = [*map(records.spool_file_record, look(spool))]
+        rows = [*map(records.file_record, look(spool))]
     with reading(f"The flight recorder's directory {recorder}", "dlq_recorder_dir"):
-        return [*rows, *map(records.recorded_record, session.queue.recorder.look())]
+        return [*rows, *map(records.file_record, session.queue.recorder.look())]
 
 
 def _nothing_in(session: Session) -> str:

@@ -17,7 +17,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.brief_text import JSON_NOTICE
+from celery_dlq.view.brief import JSON_NOTICE
 from celery_dlq.view.text import visible, visible_lines
 
 #: The most characters of an answer.

@@ -41,7 +41,7 @@ from celery_dlq.redrive.pacing import check_orders
 from celery_dlq.redrive.plan import make_plan, try_first
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import visible
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from celery_dlq.archive.reading import Finding, Restoration, Wanted
+from celery_dlq.archive.reading import Finding, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.base.codec import dump_json
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
@@ -37,7 +37,8 @@ from celery_dlq.model.terms import (
     terms_of_arguments,
     terms_of_message,
 )
-from celery_dlq.store.base import Argument, Filter, Segment
+from celery_dlq.store.base import Argument, Filter
+from celery_dlq.view.letters import ERROR, LETTER
 from celery_dlq.view.records import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, some, visible
 
@@ -60,18 +61,6 @@ _FINDING_FIELDS: Sequence[Field] = (
     (Column("FILE", fold=True), lambda finding: finding.key),
     (Column("MEANING", fold=True), lambda finding: finding.reason),
 )
-
-#: The facts of a letter, by its fields.
-_FACTS = {
-    "Task": "task", "Id": "task_id", "State": "state", "Reason": "reason", "Group": "fingerprint",
-    "Queue": "queue", "Route": "route", "Worker": "worker", "Release": "release",
-    "Attempts": "attempt_count", "Redrives": "redrive_count", "Closed by": "closed_by",
-    "Closed because": "closed_reason",
-}  # fmt: skip
-
-_TIMES = {
-    "First failed": "first_failed_at", "Last failed": "last_failed_at", "Closed": "closed_at",
-}  # fmt: skip
 
 
 def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
@@ -115,9 +104,9 @@ def list_segments(session: Session, form: str) -> None:
     """List the segments of the archive, oldest first."""
     segments = session.queue.archive.segments()
     url = session.queue.archive.bucket.shown
-    empty = f"The archive {url} has no segments."
-    table = segments_table(segments, url) if segments else empty
-    session.screen.emit(form, [*map(segment_record, segments)], table)
+    table = table_of(_SEGMENT_FIELDS, segments, url)
+    empty = "" if segments else f"The archive {url} has no segments."
+    session.screen.emit(form, [*map(segment_record, segments)], table, empty)
 
 
 @archive.command("adopt")
@@ -172,8 +161,8 @@ def verify(session: Session, form: str) -> None:
         f"{counted(result.letters, 'letter')} in {counted(result.segments, 'segment')} "
         f"({byte_size(result.size)}) are as they were written."
     )
-    parts = [findings_table(result.findings), whole] if result.findings else [whole]
-    session.screen.emit(form, [*map(finding_record, result.findings)], *parts)
+    findings = table_of(_FINDING_FIELDS, result.findings)
+    session.screen.emit(form, [*map(finding_record, result.findings)], findings, whole)
     leave(FAILED if not result.is_whole else PARTLY if result.findings else DONE)
 
 
@@ -206,7 +195,8 @@ def restore(session: Session, chosen: Chosen, wanted: Filter, reopen: bool) -> N
     _remark(session, "Already in the store", result.living)
     _remark(session, "Not in the archive", result.missing)
     _report(session, result.findings)
-    leave(_status(result))
+    is_whole = not result.missing and not result.findings
+    leave(DONE if is_whole else PARTLY if result.restored or result.living else FAILED)
 
 
 @archive.command("export")
@@ -231,12 +221,6 @@ def export(session: Session, target: Path, wanted: Filter, contents: bool) -> No
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
     leave(PARTLY if result.findings else DONE)
-
-
-def _status(result: Restoration) -> int:
-    if not result.missing and not result.findings:
-        return DONE
-    return PARTLY if result.restored or result.living else FAILED
 
 
 def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
@@ -275,19 +259,16 @@ def _matches(letter: Line, wanted: Filter) -> bool:
 def _has_values(line: Line, wanted: Filter) -> bool:
     if not wanted.asks_for_values:
         return True
-    found = _terms(line)
-    values = {one.value for one in found}
-    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
-        any(term in found for term in _anywhere(argument, line["letter"]["task"]))
-        for argument in wanted.args
-    )
-
-
-def _terms(line: Line) -> set[Term]:
     letter, content = line["letter"], line["content"]
     args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
     # The store limits them for the size of its index, which the archive does not have.
-    return terms_of_message(letter["message"]) | terms_of_arguments(args, kwargs, sys.maxsize)
+    of_arguments = terms_of_arguments(args, kwargs, sys.maxsize)
+    found = terms_of_message(letter["message"]) | of_arguments
+    values = {one.value for one in found}
+    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
+        any(term in found for term in _anywhere(argument, letter["task"]))
+        for argument in wanted.args
+    )
 
 
 def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
@@ -302,34 +283,25 @@ def _has_name(dotted: str, wanted: str | None) -> bool:
     return wanted is None or dotted == wanted or dotted.endswith(f".{wanted}")
 
 
-def segments_table(segments: Sequence[Segment], url: str) -> Part:
-    """A table of segments."""
-    return table_of(_SEGMENT_FIELDS, segments, url)
-
-
-def findings_table(findings: Sequence[Finding]) -> Part:
-    """A table of problems."""
-    return table_of(_FINDING_FIELDS, findings)
-
-
 def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
     """The parts of the screen of an archived letter, from its record."""
     letter, content = record["letter"], record["content"]
-    facts = [(name, letter.get(field)) for name, field in _FACTS.items()]
-    times: list[tuple[str, Value]] = [
-        (name, _moment(letter.get(field) or "")) for name, field in _TIMES.items()
-    ]
+    titles = {field.name: field.title for field in LETTER if field.part not in ("", ERROR)}
+    facts = [(titles[name], _said(name, letter[name])) for name in titles if name in letter]
+    counts = [("Attempts", letter.get("attempt_count")), ("Segment", record["segment"])]
     error = f"{letter.get('exception_type', '')}: {letter.get('message', '')}"
     arguments = [(name, dump_json(content[name])) for name in ("args", "kwargs") if name in content]
     return [
-        Facts("Archived letter", [*facts, *times, ("Segment", record["segment"])]),
+        Facts("Archived letter", [*facts, *counts]),
         Block("Error", error),
         Facts("Arguments", arguments),
-        *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
-        *([Block("Lines that it logged", content["log"])] if content.get("log") else []),
+        Block("Traceback", (content.get("traceback") or "").rstrip()),
+        Block("Lines that it logged", content.get("log") or ""),
         f"Next: {command('archive', 'restore', str(letter['task_id']))}",
     ]
 
 
-def _moment(text: str) -> Value:
-    return moment(text) if text else None
+def _said(name: str, value: Any) -> Value:
+    if name.endswith("_at") and value:
+        return moment(value)
+    return ", ".join(value) if isinstance(value, list) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from celery_dlq.errors import CeleryDLQError, LetterDeleted, UnknownGroup, Unkno
 from celery_dlq.model.letter import DeadLetter, Explanation
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, TypeCount
-from celery_dlq.view.records import as_record
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import first_line
 from celery_dlq.view.unknown import (
     CAUTION,
@@ -152,21 +152,20 @@ def _letter_for(session: Session, what: str) -> DeadLetter:
     raise CeleryDLQError(unknown_name("a letter, a group, an exception or a task", what, known))
 
 
-def unknown_parts(types: Sequence[TypeCount]) -> Iterator[Part]:
+def unknown_parts(types: Sequence[TypeCount]) -> list[Part]:
     """The exception types about which no rule decided, and the settings that would decide."""
     if not types:
-        yield "A rule decided about every stored letter."
-        return
-    yield table_of(_UNKNOWN, types, "No rule decides about these exception types")
+        return ["A rule decided about every stored letter."]
     settings = settings_of(types)
-    if settings:
-        yield Block("Settings that would, by the redrives so far", settings)
-        yield CAUTION
-    else:
-        yield (
-            "Name each class of a library in dlq_transient or in dlq_terminal. For a class of Python, such "
-            "as Exception, write a Rule with a condition. None of their redrives has ended yet."
-        )
+    none_ended = (
+        "Name each class of a library in dlq_transient or in dlq_terminal. For a class of Python, such "
+        "as Exception, write a Rule with a condition. None of their redrives has ended yet."
+    )
+    return [
+        table_of(_UNKNOWN, types, "No rule decides about these exception types"),
+        Block("Settings that would, by the redrives so far", settings),
+        CAUTION if settings else none_ended,
+    ]
 
 
 def _is_file(name: str) -> bool:
@@ -188,7 +187,6 @@ def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
         **as_record(letter, ("task_id", "task", "exception_type")),
         **as_record(letter.explanation),
         "attempts": [as_record(attempt, _ATTEMPT_FIELDS) for attempt in letter.attempts],
-        "today": None,
     }
     facts = [
         ("Letter", letter.task_id),
@@ -198,12 +196,11 @@ def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
         *_why(letter.explanation),
         ("To change it", change_of(letter.explanation, letter.exception_type)),
     ]
+    is_known = _is_imported(letter.exception_type)
+    today, of_today = explain_type(letter.exception_type, classifier) if is_known else (None, [])
     attempts = table_of(_ATTEMPTS, letter.attempts, "Each attempt")
-    parts: list[Part] = [Facts("Decided when it died", facts), attempts]
-    if not _is_imported(letter.exception_type):
-        return record, parts
-    today, parts_of_today = explain_type(letter.exception_type, classifier)
-    return {**record, "today": today}, [*parts, *parts_of_today]
+    parts = [Facts("Decided when it died", facts), attempts, *of_today]
+    return {**record, "today": today}, parts
 
 
 def _why(decided: Explanation | Decision) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from celery_dlq.cli.options import (
     read_with,
     whole_number,
 )
-from celery_dlq.cli.screens.group import group_parts, group_table
+from celery_dlq.cli.screens.letter import group_parts, group_table
 from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -34,8 +34,7 @@ from celery_dlq.model.group import Group, GroupAct, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records, times
-from celery_dlq.view.brief import gather
-from celery_dlq.view.brief_text import as_json, bounded, markdown
+from celery_dlq.view.brief import as_json, brief_about, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
@@ -96,7 +95,7 @@ def list_groups(
 
 def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> dict[str, Any]:
     owner = session.queue.owner_of(group.route)
-    return records.ticketed_group_record(group, tickets, session.screen.now, route_owner=owner)
+    return records.group_record(group, tickets, session.screen.now, route_owner=owner)
 
 
 @groups.command("show")
@@ -116,7 +115,14 @@ def show(session: Session, fingerprint: str, form: str) -> None:
     how redrives ended. It marks texts from outside as data.
     """
     if form in ("markdown", "brief"):
-        session.screen.write(_brief(session, fingerprint, form))
+        brief = brief_about(
+            session.store, fingerprint, session.screen.now,
+            owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
+        )  # fmt: skip
+        is_ascii = not speaks_unicode()
+        session.screen.write(
+            as_json(brief, is_ascii=is_ascii) if form == "brief" else markdown(brief)
+        )
         return
     screen = session.screen
     found = session.group(fingerprint)
@@ -133,15 +139,6 @@ def show(session: Session, fingerprint: str, form: str) -> None:
         route_owner=session.queue.owner_of(found.route), drawn=screen.drawn, command=session.command,
     )  # fmt: skip
     screen.emit(form, record, *parts)
-
-
-def _brief(session: Session, fingerprint: str, form: str) -> str:
-    found = gather(
-        session.store, fingerprint, session.screen.now,
-        owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
-    )  # fmt: skip
-    brief = bounded(found)
-    return as_json(brief, is_ascii=not speaks_unicode()) if form == "brief" else markdown(brief)
 
 
 @groups.command("ignore")

@@ -1,25 +1,36 @@
-"""``dlq list`` and ``show``: look at letters."""
+"""``dlq list``, ``show`` and ``audit``: look at letters, and at the acts of operators."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import click
 
-from celery_dlq.cli.completion import complete_letter
+from celery_dlq.cli.completion import complete_group, complete_letter
 from celery_dlq.cli.exits import HeadedCommand
-from celery_dlq.cli.options import after_option, body_option, filters, format_option, limit_option
+from celery_dlq.cli.options import (
+    Word,
+    after_option,
+    body_option,
+    filters,
+    format_option,
+    limit_option,
+    moment_option,
+)
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Table
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Table, table_of
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.letter.payload import parameters_of
-from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.base import ACTS, AuditRow, Filter, Page
 from celery_dlq.view import lookup, records, times
+from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import compared, difference, own_tracebacks
-from celery_dlq.view.letters import HANDLINGS_SHOWN
+from celery_dlq.view.letters import WholeLetter, page_of_trace
+from celery_dlq.view.operations import named_values
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
@@ -55,14 +66,10 @@ def list_letters(
     else:
         session.say_next(page.next)
     if form == "table" and wanted.restricts and not wanted.states and not page.next:
-        _say_closed(session, wanted)
-
-
-def _say_closed(session: Session, wanted: Filter) -> None:
-    """Say how many closed letters also match, as far as a quick search finds them."""
-    said, states = lookup.closed_too(session.store, wanted, patience_s=_CLOSED_PATIENCE_S)
-    if said:
-        session.say(f"{said}; add: {' '.join(f'--state {state}' for state in states)}")
+        patience_s = _CLOSED_PATIENCE_S
+        said, states = lookup.closed_too(session.store, wanted, patience_s=patience_s)
+        if said:
+            session.say(f"{said}; add: {' '.join(f'--state {state}' for state in states)}")
 
 
 def _listed(page: Page) -> Iterator[Part]:
@@ -96,31 +103,14 @@ def show(session: Session, task_id: str, other: str | None, with_body: bool, for
     if other is not None:
         _compare(session, letter, session.letter(other), form)
         return
-    redrives = session.store.sendings.of_letter(letter.task_id)
-    changes = session.store.edits.of_letter(letter.task_id)
-    handlings = session.store.automations.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
-    tickets = session.store.tickets.of_groups([letter.fingerprint]).get(letter.fingerprint, ())
-    held = session.store.automations.held([letter.task_id]).get(letter.task_id)
-    owner = session.queue.owner_of(letter.route)
-    traces = session.queue.settings.trace_url
-    record = records.whole_letter_record(letter, redrives, changes, owner=owner, trace_url=traces)
+    whole = WholeLetter.of(
+        session.store, letter, route_owner=session.queue.owner_of(letter.route),
+        trace_page=page_of_trace(letter, session.queue.settings.trace_url),
+    )  # fmt: skip
+    record = whole.record()
     if with_body:
         record["body"] = base64.b64encode(letter.envelope.body).decode("ascii")
-    session.screen.emit(
-        form,
-        {**record, **records.handled_record(handlings, tickets), "held": records.held_record(held)},
-        *letter_parts(
-            letter,
-            redrives,
-            changes,
-            (handlings, tickets),
-            session.command,
-            owner=owner,
-            held=held,
-            trace_url=traces,
-            with_body=with_body,
-        ),
-    )
+    session.screen.emit(form, record, *letter_parts(whole, session.command, with_body=with_body))
 
 
 def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) -> None:
@@ -138,12 +128,77 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
         "traceback": traceback,
     }
     columns = (Column("", rigid=True), *(Column(letter.task_id, fold=True) for letter in letters))
-    parts: list[Part] = [
-        Table(columns, [(row.name, *row.values) for row in different])
-        if different
-        else "Their arguments and facts are the same.",
+    session.screen.emit(
+        form,
+        record,
+        Table(columns, [(row.name, *row.values) for row in different]),
+        "" if different else "Their arguments and facts are the same.",
         Facts("The same in both", list(same.items())),
+        Block("Traceback: - is only in the first, + only in the second", traceback),
+    )
+
+
+@click.command("audit")
+@click.option(
+    "--act", type=Word("an act in the audit", ACTS), metavar="ACT",
+    help="Only this kind of act.",
+)  # fmt: skip
+@click.option("--who", metavar="NAME", help="Only this operator.")
+@click.option(
+    "--letter", "task_id", metavar="ID", shell_complete=complete_letter,
+    help="Only acts on this letter, or on an operation with it.",
+)  # fmt: skip
+@click.option(
+    "--group", metavar="GROUP", shell_complete=complete_group,
+    help="Only acts on this group, or on one of the newest operations that chose it.",
+)  # fmt: skip
+@moment_option("--since", "Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.")
+@limit_option("Acts per page.", default=50)
+@after_option
+@format_option
+@pass_session
+def audit(
+    session: Session,
+    act: str | None,
+    who: str | None,
+    task_id: str | None,
+    group: str | None,
+    since: datetime | None,
+    limit: int,
+    after: str | None,
+    form: str,
+) -> None:
+    """List the acts of operators, newest first.
+
+    Shows who did it, when, from which machine, and to which letters.
+    """
+    letter = None if task_id is None else lookup.audited(lookup.letter_id, session.store, task_id)
+    page = session.store.audit.find(
+        limit=limit, after=after, act=act, who=who, since=since, letter=letter,
+        group=None if group is None else lookup.audited(lookup.fingerprint, session.store, group),
+    )  # fmt: skip
+    if letter is not None and not page.rows and not session.store.audit.find(letter=letter).rows:
+        session.full_id(letter)  # neither a letter nor an act has an unknown id
+    table = table_of(_ACT_FIELDS, page.rows) if page.rows else "No acts match."
+    changes = [
+        Block(f"Changed by {row.act}, {times.iso(row.at)}", row.detail["changed"])
+        for row in page.rows
+        if letter is not None and "changed" in row.detail
     ]
-    if traceback:
-        parts.append(Block("Traceback: - is only in the first, + only in the second", traceback))
-    session.screen.emit(form, record, *parts)
+    session.screen.emit(form, [*map(records.as_record, page.rows)], table, *changes)
+    session.say_next(page.next)
+
+
+def _where(row: AuditRow) -> str:
+    # A diff has many lines, so it is shown below the table, for a single letter.
+    return named_values({name: value for name, value in row.detail.items() if name != "changed"})
+
+
+_ACT_FIELDS: Sequence[Field] = (
+    (Column("WHEN", rigid=True), lambda row: row.at),
+    (Column("WHO", rigid=True), lambda row: row.who),
+    (Column("FROM", from_width=100), lambda row: row.host),
+    (Column("DID", fold=True), sentence),
+    (Column("WHY", fold=True), lambda row: row.why),
+    (Column("WHERE", fold=True), _where),
+)

@@ -26,6 +26,7 @@ from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict
 from celery_dlq.view import times
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
@@ -112,15 +113,10 @@ def _judged_record(item: Rejudged, redactor: Redactor) -> dict[str, Any]:
     letter, today = item.letter, item.changed
     assert today is not None, "only changed letters are shown"  # noqa: S101 - for the type checker
     return {
-        "task_id": letter.task_id,
-        "task": letter.task,
-        "exception_type": letter.exception_type,
+        **as_record(letter, ("task_id", "task", "exception_type")),
         "verdict_before": letter.verdict.value,
         "rule_before": letter.rule,
-        "verdict": today.verdict.value,
-        "rule": today.rule,
-        "evidence": redactor.text(today.evidence),
-        "path": today.path,
+        **as_record(today, evidence=redactor.text(today.evidence)),
     }
 
 
@@ -128,19 +124,12 @@ def _judged_parts(found: Sequence[Rejudged], changed: Sequence[dict[str, Any]]) 
     undecided = Counter(item.untold for item in found if item.untold)
     same = len(found) - len(changed) - sum(undecided.values())
     counts = f"{len(changed):,} with a new verdict, {same:,} unchanged, {sum(undecided.values()):,} undecided"
-    parts: list[Part] = [_judged_table(changed)] if changed else []
-    parts.append(f"{counted(len(found), 'dead letter')}: {counts}.")
-    if undecided:
-        columns = (Column("LETTERS", right=True, rigid=True), Column("WHY UNDECIDED", fold=True))
-        parts.append(Table(columns, [(n, why) for why, n in undecided.most_common(_JUDGED_SHOWN)]))
-    return parts
-
-
-def _judged_table(changed: Sequence[dict[str, Any]]) -> Table:
-    more = (
-        f" The first {_JUDGED_SHOWN} of {len(changed):,}." if len(changed) > _JUDGED_SHOWN else ""
-    )
-    return table_of(_JUDGED_FIELDS, changed[:_JUDGED_SHOWN], f"New verdicts.{more}")
+    columns = (Column("LETTERS", right=True, rigid=True), Column("WHY UNDECIDED", fold=True))
+    return [
+        table_of(_JUDGED_FIELDS, changed, "New verdicts.", _JUDGED_SHOWN),
+        f"{counted(len(found), 'dead letter')}: {counts}.",
+        Table(columns, [(n, why) for why, n in undecided.most_common(_JUDGED_SHOWN)]),
+    ]
 
 
 #: The most rows of the plan; JSON has all.
@@ -189,23 +178,13 @@ def _show_plan(session: Session, regrouper: Regrouper, form: str, total: int) ->
     before = sum(1 for one in fates if one.group.letters)
     after = len({to for one in fates for to in one.to})
     text = f"Would move {moved:,} of {counted(total, 'dead letter')}; {before:,} groups become {after:,}."
-    more = f" The first {_MOVES_SHOWN} of {len(rows):,}." if len(rows) > _MOVES_SHOWN else ""
-    table = (
-        [table_of(_MOVED_FIELDS, rows[:_MOVES_SHOWN], f"Letters that leave their groups.{more}")]
-        if rows
-        else []
-    )
     records = [
-        {
-            "fingerprint": fate.group.fingerprint,
-            "task": fate.group.task,
-            "exception_type": fate.group.exception_type,
-            "letters_to": dict(fate.to),
-        }
+        as_record(fate.group, ("fingerprint", "task", "exception_type"), letters_to=dict(fate.to))
         for fate in fates
         if fate.leaving
     ]
-    session.screen.emit(form, records, *table, text, *_kept(regrouper))
+    table = table_of(_MOVED_FIELDS, rows, "Letters that leave their groups.", _MOVES_SHOWN)
+    session.screen.emit(form, records, table, text, *_kept(regrouper))
     _end(regrouper)
 
 

@@ -25,6 +25,7 @@ from celery_dlq.cli.options import (
     why_option,
     yes_option,
 )
+from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -152,9 +153,6 @@ def run(session: Session) -> None:
         leave(PARTLY)
 
 
-#: Makes a command line of words.
-Command = Callable[..., str]
-
 #: Names that a remark lists.
 _NAMED = 10
 
@@ -247,26 +245,23 @@ def question(found: Found) -> str:
     """The question before an erasure."""
     texts = counted(len(found.mentions), "other text")
     parts = [
-        *([_letters(len(found.ids))] if found.ids else []),
-        *([f"the value in {texts}"] if found.mentions else []),
-        *(["what an earlier run has left"] if not (found.ids or found.mentions) else []),
+        _letters(len(found.ids)) if found.ids else "",
+        f"the value in {texts}" if found.mentions else "",
     ]
-    return f"Erase {' and '.join(parts)} for ever?"
+    what = " and ".join(filter(None, parts)) or "what an earlier run has left"
+    return f"Erase {what} for ever?"
 
 
 def result_of(result: Erased) -> str:
     """The result of an erasure, in a sentence."""
     segments = counted(len(result.segments), "segment was", "segments were")
+    in_archive = f"{_letters(result.archived)} in the archive, where {segments} replaced"
     parts = [
-        *([f"{_letters(result.stored)} in the store"] if result.stored else []),
-        *(
-            [f"{_letters(result.archived)} in the archive, where {segments} replaced"]
-            if result.archived
-            else []
-        ),
-        *([f"the value in {counted(result.mentions, 'other text')}"] if result.mentions else []),
+        f"{_letters(result.stored)} in the store" if result.stored else "",
+        in_archive if result.archived else "",
+        f"the value in {counted(result.mentions, 'other text')}" if result.mentions else "",
     ]
-    return f"Erased {'; '.join(parts)}." if parts else "Erased nothing."
+    return f"Erased {'; '.join(filter(None, parts)) or 'nothing'}."
 
 
 def remarks(found: Found, command: Command) -> Iterator[str]:

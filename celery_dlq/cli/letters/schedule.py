@@ -123,15 +123,13 @@ def _rules(session: Session, task: Any) -> Iterator[dict[str, Any]]:
 def schedule_parts(record: dict[str, Any]) -> list[Part]:
     """The schedule of :func:`schedule_record`, for people."""
     most, attempts = record["max_attempts"], record["attempts"]
-    parts: list[Part] = [
+    return [
         _facts(record),
         table_of(_ATTEMPT_FIELDS, attempts),
         _ending(most, len(attempts), record),
+        " ".join(_outage(record)),
+        table_of(_RULE_FIELDS, record["rules"], "Rules with a schedule of their own"),
     ]
-    parts.append(" ".join(_outage(record)))
-    if record["rules"]:
-        parts.append(table_of(_RULE_FIELDS, record["rules"], "Rules with a schedule of their own"))
-    return parts
 
 
 def _facts(record: dict[str, Any]) -> Facts:

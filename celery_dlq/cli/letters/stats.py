@@ -15,14 +15,13 @@ import click
 
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.group import OwnerOf, group_table
+from celery_dlq.cli.screens.letter import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.group import Group
-from celery_dlq.store.base import Filter, Operation, Stats
+from celery_dlq.store.base import Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.view import records, times
 from celery_dlq.view.groups import MOST_MARKED, Worklist, worklist
@@ -31,12 +30,11 @@ from celery_dlq.view.stats import (
     Losses,
     archive_facts,
     keeping_record,
-    keeping_rows,
     losses_of,
     lost_facts,
     lost_record,
-    lost_rows,
     named_ages,
+    report_rows,
     retention_facts,
     said_why,
 )
@@ -81,18 +79,13 @@ def stats(session: Session, form: str) -> None:
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
     losses = losses_of(session.queue)
-    kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
-    record = (
-        [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
-        if form == "csv"
-        else {
-            **records.stats_record(found),
-            **kept_record,
-            "recorder": losses_record,
-        }
-    )
+    report = {
+        **records.stats_record(found),
+        **keeping_record(kept, now),
+        "recorder": lost_record(losses),
+    }
     parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, record, *parts)
+    session.screen.emit(form, report_rows(report) if form == "csv" else report, *parts)
 
 
 def glance(found: Stats, *, drawn: bool) -> Facts:
@@ -122,28 +115,25 @@ def stats_parts(found: Stats, *, drawn: bool) -> list[Part]:
         _count_table("REASON", by_reason, drawn=drawn),
         _count_table("AGE", age_names(found.ages), drawn=drawn),
     ]
-    return [glance(found, drawn=drawn), *(table for table in tables if table.rows and found.depth)]
+    return [glance(found, drawn=drawn), *(tables if found.depth else [])]
 
 
 def keeping_parts(found: Keeping, now: datetime) -> list[Part]:
     """The parts about closed letters, as the last round of retention has left them; empty before it."""
-    parts: list[Part] = []
-    if found.round is not None:
-        ages = [
-            (one.name, one.pile.letters, byte_size(one.pile.size))
-            for one in named_ages(found.round.kept.ages)
-        ]
-        parts.append(Facts("Retention", retention_facts(found.round, now)))
-        parts += [Table(_AGE_COLUMNS, ages)] if ages else []
-    archive = archive_facts(found)
-    return [*parts, Facts("Archive", archive)] if archive else parts
+    kept = found.round
+    piles = named_ages(kept.kept.ages) if kept else []
+    ages = [(one.name, one.pile.letters, byte_size(one.pile.size)) for one in piles]
+    return [
+        Facts("Retention", retention_facts(kept, now) if kept else []),
+        Table(_AGE_COLUMNS, ages),
+        Facts("Archive", archive_facts(found)),
+    ]
 
 
 def lost_parts(found: Losses) -> list[Part]:
     """The parts about killed workers; empty if nothing is lost, waits, or is not covered."""
-    facts, reports = lost_facts(found), found.lost.reports
-    parts: list[Part] = [Facts("Killed workers", facts)] if facts else []
-    return [*parts, table_of(_REPORT_FIELDS, reports, "Reports of workers")] if reports else parts
+    reports = table_of(_REPORT_FIELDS, found.lost.reports, "Reports of workers")
+    return [Facts("Killed workers", lost_facts(found)), reports]
 
 
 def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table:
@@ -158,9 +148,8 @@ def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table
     return Table([*columns, Column("")], rows)
 
 
-#: Operations that are shown at most on the live screen; and operations and groups in the overview.
-_OPERATIONS = 5
-_OPERATIONS_AT_ONCE, _GROUPS_AT_ONCE = 3, 10
+#: The most operations and groups in the overview.
+_OPERATIONS, _GROUPS = 3, 10
 
 #: The most lines that the parts other than the groups need, on the live screen and in the overview.
 _LIVE_LINES, _OVERVIEW_LINES = 22, 26
@@ -169,14 +158,53 @@ _LIVE_LINES, _OVERVIEW_LINES = 22, 26
 _INTERVAL_S = 2.0
 
 
-@dataclass(frozen=True)
-class _Seen:
+@dataclass(frozen=True, kw_only=True)
+class Overview:
     """The store at one moment."""
 
     at: datetime
     stats: Stats
-    groups: list[Group]
-    operations: list[Operation]
+    worklist: Worklist
+    #: Those that may still send.
+    operations: Sequence[Operation]
+
+    @classmethod
+    def of(cls, store: Store, other_lines: int, groups: int | None = None) -> Overview:
+        """Read the store.
+
+        :param other_lines: the lines of the terminal that are not for groups.
+        :param groups: the most groups; None for as many as the terminal has room for.
+        """
+        now, room = times.utc_now(), max(3, shutil.get_terminal_size().lines - other_lines)
+        return cls(
+            at=now,
+            stats=store.monitoring.stats(now),
+            worklist=worklist(store, now, limit=min(room, groups or room)),
+            operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS),
+        )
+
+    def parts(self, owner_of: OwnerOf) -> list[Part]:
+        """The parts of its screen.
+
+        :param owner_of: the owner of the route with a name.
+        """
+        groups = self.worklist.groups
+        none = (
+            "All groups are ignored or resolved."
+            if self.stats.depth
+            else "No group has open letters."
+        )
+        marked = ", ".join(
+            f"{count:,}{' or more' * (count == MOST_MARKED)} {mark.value}"
+            for mark, count in self.worklist.marked.items()
+            if count
+        )
+        return [
+            glance(self.stats, drawn=True),
+            group_table(groups, {}, {}, owner_of, times.utc_now()) if groups else none,
+            f"Groups that need a decision: {marked}." if marked else "",
+            operation_table(self.operations) if self.operations else "",
+        ]
 
 
 @click.command("watch")
@@ -190,87 +218,38 @@ def watch(session: Session) -> None:
         raise click.UsageError(
             f"watch needs a terminal that shows UTF-8; elsewhere, use: {session.command('stats')}"
         )
-    seen, problem = _look(session.store), ""
+    seen, problem = Overview.of(session.store, _LIVE_LINES), ""
     with suppress(KeyboardInterrupt):
         while True:
             screen = Screen.of(session.cli)
-            text = screen.draw(*_live_parts(seen, problem, session.queue.owner_of))
+            text = screen.draw(
+                f"Dead letters, every {_INTERVAL_S:g}s; press Ctrl-C to quit",
+                problem and f"{problem} The data below is from {times.local(seen.at)}.",
+                *seen.parts(session.queue.owner_of),
+            )
             click.clear()
             screen.write(text)
             sleep(_INTERVAL_S)
             try:
-                seen, problem = _look(session.store), ""
+                seen, problem = Overview.of(session.store, _LIVE_LINES), ""
             except CeleryDLQError as error:
                 problem = one_line(str(error))
 
 
-def _look(store: Store) -> _Seen:
-    now = times.utc_now()
-    return _Seen(
-        at=now,
-        stats=store.monitoring.stats(now),
-        groups=store.groups.find(Filter(), now=now, limit=_room_for_groups(_LIVE_LINES)),
-        operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS),
-    )
+def show_overview(ctx: click.Context) -> None:
+    """Print the overview. If the store cannot be read, print the help first, and end as a command does.
 
-
-def _room_for_groups(other_lines: int) -> int:
-    return max(3, shutil.get_terminal_size().lines - other_lines)
-
-
-def _live_parts(seen: _Seen, problem: str, owner_of: OwnerOf) -> Iterator[Part]:
-    yield f"Dead letters, every {_INTERVAL_S:g}s; press Ctrl-C to quit"
-    if problem:
-        yield f"{problem} The data below is from {times.local(seen.at)}."
-    yield glance(seen.stats, drawn=True)
-    if seen.groups:
-        yield group_table(seen.groups, {}, {}, owner_of, times.utc_now())
-    else:
-        yield "There are no open letters."
-    yield operation_table(seen.operations) if seen.operations else "No redrive is running."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Overview:
-    """The store at one moment."""
-
-    stats: Stats
-    worklist: Worklist
-    #: Those that may still send.
-    operations: Sequence[Operation]
-
-
-def overview_parts(
-    found: Overview, owner_of: OwnerOf, now: datetime, command: Command
-) -> Iterator[Part]:
-    """The parts of the screen.
-
-    :param owner_of: the owner of the route with a name.
-    :param command: makes command lines such as ``celery -A shop dlq list``.
+    :raises CeleryDLQError: the store cannot be read, or a setting is not valid.
+    :raises click.UsageError: no app is given.
     """
-    yield glance(found.stats, drawn=True)
-    if found.worklist.groups:
-        yield group_table(found.worklist.groups, {}, {}, owner_of, now)
-    else:
-        yield (
-            "No group has open letters."
-            if not found.stats.depth
-            else "All groups are ignored or resolved."
-        )
-    if any(found.worklist.marked.values()):
-        yield _marked(found)
-    if found.operations:
-        yield operation_table(found.operations)
-    yield Facts("Next", list(_next(found, command)))
-
-
-def _marked(found: Overview) -> str:
-    said = (
-        f"{count:,}{' or more' * (count == MOST_MARKED)} {mark.value}"
-        for mark, count in found.worklist.marked.items()
-        if count
-    )
-    return f"Groups that need a decision: {', '.join(said)}."
+    session = Session(ctx.obj)
+    try:
+        found = Overview.of(session.store, _OVERVIEW_LINES, _GROUPS)
+    except (CeleryDLQError, click.UsageError):
+        session.screen.write(f"{ctx.get_help()}\n")
+        raise
+    commands = Facts("Next", [*_next(found, session.command)])
+    session.screen.show(*found.parts(session.queue.owner_of), commands)
 
 
 def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
@@ -284,25 +263,3 @@ def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
     if found.operations:
         yield "A redrive", command("operations", "show", found.operations[0].id)
     yield "All commands", command("--help")
-
-
-def show_overview(ctx: click.Context) -> None:
-    """Print the overview. If the store cannot be read, print the help first, and end as a command does.
-
-    :raises CeleryDLQError: the store cannot be read, or a setting is not valid.
-    :raises click.UsageError: no app is given.
-    """
-    session = Session(ctx.obj)
-    try:
-        store, now = session.store, session.screen.now
-        room = min(_GROUPS_AT_ONCE, _room_for_groups(_OVERVIEW_LINES))
-        found = Overview(
-            stats=store.monitoring.stats(now),
-            worklist=worklist(store, now, limit=room),
-            operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS_AT_ONCE),
-        )
-    except (CeleryDLQError, click.UsageError):
-        session.screen.write(f"{ctx.get_help()}\n")
-        raise
-    parts = overview_parts(found, session.queue.owner_of, session.screen.now, session.command)
-    session.screen.show(*parts)

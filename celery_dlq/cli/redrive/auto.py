@@ -25,8 +25,8 @@ from celery_dlq.model.automation import EVERY
 from celery_dlq.model.handling import Handling, HandlingState
 from celery_dlq.view import automations as view
 from celery_dlq.view.automations import SeenAuto
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.operations import given_orders
-from celery_dlq.view.records import as_record
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.automation.redriver import Look
@@ -59,22 +59,18 @@ def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
 
 def whole_auto_parts(seen: SeenAuto, latest: Sequence[Handling], command: Command) -> list[Part]:
     """The screen of one automation."""
-    name, parts = seen.auto.name, list[Part]()
-    if seen.redrive is None:
-        parts.append(Facts("Handler", view.definition(seen.auto)))
-    else:
-        orders = Facts("Orders", given_orders(seen.redrive.orders))
-        parts += [
-            Facts("Automatic redrive", view.definition(seen.auto)),
-            Facts("Conditions", view.conditions(seen.redrive)),
-            *([orders] if orders.given else []),
-        ]
-    parts.append(Facts("State", view.state(seen)))
-    parts.append(history_table(latest) if latest else view.NO_LETTERS)
-    parts += changes_of(latest)
-    if seen.stopped:
-        return [*parts, f"Next: after a fix: {_resume(seen, command)}"]
-    return [*parts, f"Next: see what it would do now: {command('auto', 'try', name)}"]
+    redrive, try_it = seen.redrive, command("auto", "try", seen.auto.name)
+    return [
+        Facts("Automatic redrive" if redrive else "Handler", view.definition(seen.auto)),
+        Facts("Conditions", view.conditions(redrive) if redrive else []),
+        Facts("Orders", given_orders(redrive.orders) if redrive else []),
+        Facts("State", view.state(seen)),
+        history_table(latest) if latest else view.NO_LETTERS,
+        *changes_of(latest),
+        f"Next: after a fix: {_resume(seen, command)}"
+        if seen.stopped
+        else f"Next: see what it would do now: {try_it}",
+    ]
 
 
 def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
@@ -83,15 +79,12 @@ def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
     :param in_the_way: why a worker would not do it now.
     """
     chosen = dict.fromkeys((one.task_id for one in look.letters), "")
-    tables = (
-        Table(_WAITING, view.waiting(look)),
-        _named_letters("WOULD BE SENT", chosen),
-        _named_letters("WOULD BE HELD", look.held),
-    )
     return [
         view.look_summary(look),
         *(f"A worker would not do it now: {why}." for why in in_the_way),
-        *(table for table in tables if table.rows),
+        Table(_WAITING, view.waiting(look)),
+        _named_letters("WOULD BE SENT", chosen),
+        _named_letters("WOULD BE HELD", look.held),
     ]
 
 

@@ -71,9 +71,8 @@ class DryRun:
         said = f"{would} of {tried:,} would be sent. Nothing was sent or changed."
         if tried < self.total:
             said = f"Stopped after {tried:,} of {self.total:,}. {said}"
-        tables = [self._reason_table(), self._kind_table()]
         changes = [Block(f"Changed in {one.task_id}", one.change) for one in self.changed]
-        return [said, *(table for table in tables if table.rows), *changes]
+        return [said, self._reason_table(), self._kind_table(), *changes]
 
     def _reason_table(self) -> Table:
         columns = (

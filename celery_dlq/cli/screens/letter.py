@@ -1,9 +1,10 @@
-"""The screens of letters: a table of them; one, where the reason comes first and the next step last; and what
-automations did about them."""
+"""The screens of letters and of groups: a table of them; one, with the next step at its end; and what
+automations did about letters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dlq.cli.screens.operation import Command
@@ -14,33 +15,26 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Short,
+    Table,
     facts_of,
     last_name,
     table_of,
 )
-from celery_dlq.model.automation import HeldLetter, actor_of
+from celery_dlq.model.automation import actor_of
+from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket, Handling
-from celery_dlq.model.headers import trace_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
-from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import Change
+from celery_dlq.view import letters as view
 from celery_dlq.view.automations import HELD, holding
-from celery_dlq.view.letters import (
-    CHANGE,
-    MEANINGS,
-    attempts_in_order,
-    first_step,
-    has_unread_body,
-    page_of_trace,
-    said_of,
-    shown_body,
-)
+from celery_dlq.view.groups import Grouping, ends_of, standing
+from celery_dlq.view.letters import CHANGE, WholeLetter, attempts_of, said_of
 from celery_dlq.view.operations import why_text
-from celery_dlq.view.records import attempts_of
-from celery_dlq.view.text import counted, first_line, json_text
+from celery_dlq.view.text import counted, first_line, json_text, sparkline
 from celery_dlq.view.times import duration, iso
+from celery_dlq.view.traceback import own_traceback
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.automation.calling import HandlerTrial
@@ -81,24 +75,15 @@ def history_table(found: Sequence[Handling]) -> Part:
     return table_of(_HANDLING_FIELDS, found) if found else "No handlings match."
 
 
-def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
-    """The acts of automations on a letter, and the tickets of its group, as parts of its screen."""
-    shown: list[Part] = []
-    if handlings:
-        shown.append(table_of(_HANDLED_FIELDS, handlings, "By itself"))
-    return shown + ticket_parts(tickets, "Tickets of its group")
-
-
-def ticket_parts(tickets: Sequence[GroupTicket], title: str) -> list[Part]:
-    """The tickets and escalations of a group as a part of a screen; none if it has none."""
-    return [table_of(_TICKET_FIELDS, tickets, title)] if tickets else []
+def ticket_table(tickets: Sequence[GroupTicket], title: str) -> Table:
+    """A table of the tickets and escalations of a group."""
+    return table_of(_TICKET_FIELDS, tickets, title)
 
 
 def changes_of(found: Sequence[Handling] | Sequence[HandlerTrial]) -> Iterator[Block]:
     """The changes in messages, as diffs."""
     for one in found:
-        if one.detail.get(CHANGE):
-            yield Block(f"Changed in {one.task_id}", str(one.detail[CHANGE]))
+        yield Block(f"Changed in {one.task_id}", str(one.detail.get(CHANGE, "")))
 
 
 def trial_parts(trials: Sequence[HandlerTrial]) -> list[Part]:
@@ -160,130 +145,59 @@ def letter_table(letters: Sequence[DeadLetter]) -> Part:
     return table_of(fields, letters) if letters else "No dead letters match."
 
 
-def letter_parts(
-    letter: DeadLetter,
-    redrives: Sequence[Sending],
-    changes: Sequence[Change],
-    handled: tuple[Sequence[Handling], Sequence[GroupTicket]],
-    command: Command,
-    *,
-    owner: str = "",
-    held: HeldLetter | None = None,
-    trace_url: str = "",
-    with_body: bool = False,
-) -> list[Part]:
+def letter_parts(whole: WholeLetter, command: Command, *, with_body: bool = False) -> list[Part]:
     """The parts of a letter's screen.
 
-    :param handled: what automations did about it, and the tickets of its group.
     :param command: makes command lines such as ``celery -A shop dlq list``.
-    :param owner: the owner of its route.
-    :param held: set if no automatic redrive sends it again.
-    :param trace_url: ``dlq_trace_url``.
     :param with_body: whether an unread body is shown if it is not text, too.
     """
-    kind, message = letter.exception_type, letter.message
-    error = f"{kind}: {message}" if message else kind
-    parts: list[Part] = [_why(letter, owner)]
-    if held is not None:
-        parts.append(Facts(HELD, holding(held)))
-    parts.append(Block("Error", error))
-    if letter.attempts:
-        parts.append(table_of(_ATTEMPT_FIELDS, attempts_in_order(letter), "Attempts"))
-    if redrives:
-        parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
-    parts += handled_parts(*handled)
-    parts += _changed(redrives, changes)
-    parts += [*contents_of(letter, with_body), _message(letter, trace_url)]
-    if letter.traceback:
-        parts.append(Block("Traceback", letter.traceback.rstrip()))
-    if letter.log:
-        parts.append(Block("Lines that it logged", letter.log))
-    return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
-
-
-def _why(letter: DeadLetter, owner: str) -> Facts:
-    return facts_of(
-        "Why it is parked" if letter.state is State.PARKED else "Why it died",
-        ("Task", letter.task),
-        ("Id", letter.task_id),
-        ("State", letter.state.value),
-        ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
-        ("Verdict", letter.verdict.value),
-        ("Rule", letter.rule),
-        ("Evidence", letter.explanation.evidence),
-        ("Path", letter.explanation.path),
-        ("Group", letter.fingerprint),
-        ("Grouped", letter.grouped),
-        ("Route", letter.route),
-        ("Owner", owner),
-        ("Last failed", letter.last_failed_at),
-        ("Next attempt", letter.due_at),
+    letter, kind = whole.letter, whole.letter.exception_type
+    headers = ((name, letter.envelope.headers.get(name)) for name in _HEADERS)
+    options = (
+        (name, json_text(value)) for name, value in headers if value not in (None, [], {}, 0)
     )
+    return [
+        Facts(
+            "Why it is parked" if letter.state is State.PARKED else "Why it died",
+            whole.facts(view.WHY, view.ROUTE),
+        ),
+        Facts(HELD, holding(whole.hold) if whole.hold else []),
+        Block("Error", f"{kind}: {letter.message}" if letter.message else kind),
+        table_of(_ATTEMPT_FIELDS, view.attempts_in_order(letter), "Attempts"),
+        table_of(_REDRIVE_FIELDS, whole.redrives, "Redrives"),
+        table_of(_HANDLED_FIELDS, whole.handlings, "By itself"),
+        ticket_table(whole.tickets, "Tickets of its group"),
+        *_changed(whole.redrives, whole.changes),
+        contents_of(letter, with_body),
+        Facts("Message", [*whole.facts(view.MESSAGE, view.TRACE), *options]),
+        Block("Traceback", letter.traceback.rstrip()),
+        Block("Lines that it logged", letter.log),
+        Facts("History", whole.facts(view.ORIGIN, view.HISTORY)),
+        f"Next: {next_step(letter, command)}",
+    ]
 
 
 def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
     for change in changes:
         yield Block(f"Changed by {change.who} on {iso(change.at)} ({change.how})", change.diff)
     for sending in redrives:
-        if sending.change:
-            title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
-            yield Block(title, sending.change)
+        title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
+        yield Block(title, sending.change)
 
 
-def contents_of(
-    letter: DeadLetter, with_body: bool = False, title: str = "Arguments"
-) -> list[Part]:
-    """The arguments of a letter, or its body if they could not be read, as parts of a screen."""
-    if has_unread_body(letter):
-        return [Block("Body", shown_body(letter.envelope.body, raw=with_body))]
+def contents_of(letter: DeadLetter, with_body: bool = False, title: str = "Arguments") -> Part:
+    """The arguments of a letter, or its body if they could not be read, as a part of a screen."""
+    if view.has_unread_body(letter):
+        return Block("Body", view.shown_body(letter.envelope.body, raw=with_body))
     # Known arguments are shown as JSON, even if they are empty.
-    pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
-    return [Facts(title, pairs)] if any(text for _, text in pairs) else []
-
-
-def _message(letter: DeadLetter, trace_url: str) -> Facts:
-    envelope, linked = letter.envelope, linked_to(letter.envelope)
-    known = [(name, envelope.headers.get(name)) for name in _HEADERS]
-    return facts_of(
-        "Message",
-        ("Queue", letter.queue),
-        ("Exchange", envelope.exchange),
-        ("Routing key", envelope.routing_key),
-        ("Priority", json_text(envelope.properties.get("priority"))),
-        ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
-        ("Part of", letter.canvas),
-        ("Unreadable", linked.unread),
-        ("Ran when it died", ", ".join(linked.tasks)),
-        ("Root", letter.root_id),
-        ("Parent", letter.parent_id),
-        ("Group", letter.group_id),
-        ("Trace", trace_of(envelope.headers)),
-        ("Trace page", page_of_trace(letter, trace_url)),
-        *((name, json_text(value)) for name, value in known if value not in (None, [], {}, 0)),
-    )
-
-
-def _history(letter: DeadLetter) -> Facts:
-    return facts_of(
-        "History",
-        ("First failed", letter.first_failed_at),
-        ("Redriven", counted(letter.redrive_count, "time")),
-        ("Worker", letter.worker),
-        ("Release", letter.release),
-        ("Tags", ", ".join(letter.tags)),
-        ("Failure group", letter.fingerprint),
-        ("Claimed until", letter.lease_expires_at),
-        ("Closed", letter.closed_at),
-        ("Closed by", letter.closed_by),
-        ("Closed because", letter.closed_reason),
-    )
+    return Facts(title, [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))])
 
 
 def next_step(letter: DeadLetter, command: Command) -> str:
     """What a person can do about a letter in its state."""
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
-        return f"{first_step(letter.reason)}{redrive}"
+        return f"{view.first_step(letter.reason)}{redrive}"
     if letter.state is State.CLAIMED:
         return f"a redrive holds it; check again: {command('show', letter.task_id)}"
     if letter.state is State.REDRIVEN:
@@ -295,3 +209,120 @@ def next_step(letter: DeadLetter, command: Command) -> str:
     if letter.state is State.DISCARDED:
         return f"nothing, it is discarded; to reopen it: {command('discard', '--undo', letter.task_id)}"
     return f"nothing, it succeeded; see the others: {command('list')}"
+
+
+#: Arrivals per hour of each group.
+Trends = Mapping[str, Sequence[int]]
+
+_MERGED = {AliasReason.MERGED: "Merged", AliasReason.FOLDED: "Folded"}
+
+#: The owner of the route with a name.
+OwnerOf = Callable[[str], str]
+
+#: Tickets and escalations of each group that has one.
+Tickets = Mapping[str, Sequence[GroupTicket]]
+
+
+def group_table(
+    found: Sequence[Group], trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime
+) -> Part:
+    """A table of groups, or a sentence if there are none.
+
+    :param trends: drawn next to the groups, unless empty.
+    :param tickets: shown next to the groups, unless empty.
+    :param owner_of: the owner of the route with this name.
+    """
+    if not found:
+        return "No groups match."
+    fields = _group_fields(trends, tickets, owner_of, now)
+    if any(group.route for group in found):
+        fields.append((Column("ROUTE", from_width=140), lambda group: group.route))
+    return table_of(fields, found)
+
+
+def _group_fields(
+    trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime
+) -> list[Field]:
+    fields: list[Field] = [
+        (Column("GROUP", rigid=True, ids=True), lambda group: group.fingerprint),
+        (Column("OPEN", right=True, rigid=True), lambda group: group.open_count),
+        (Column("FAILURES", right=True, from_width=100), lambda group: group.total_count),
+        (Column("TASK"), lambda group: last_name(group.task)),
+        (Column("EXCEPTION"), lambda group: last_name(group.exception_type)),
+        (Column("VERDICT", rigid=True), verdict_of),
+        (Column("RULE", from_width=120), lambda group: group.rule),
+        (Column("STATUS", rigid=True), lambda group: standing(group, now)),
+        (Column("MESSAGE"), lambda group: Short(first_line(group.message), group.message)),
+        (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
+        (Column("LAST SEEN", rigid=True, from_width=90), lambda group: group.last_seen_at),
+    ]
+
+    def ticket_of(group: Group) -> str:
+        return ", ".join(one.url or one.to for one in tickets.get(group.fingerprint, ()))
+
+    if tickets:
+        fields.append((Column("TICKET", fold=True), ticket_of))
+    if trends:
+        last_day = Column("LAST 24 H", rigid=True, from_width=140)
+        fields.append((last_day, lambda group: sparkline(trends[group.fingerprint])))
+    return fields
+
+
+def verdict_of(group: Group) -> str:
+    """The verdict on its newest letter; empty if it is unknown."""
+    return group.verdict.value if group.verdict else ""
+
+
+def group_parts(
+    group: Group,
+    trend: Sequence[int],
+    tickets: Sequence[GroupTicket],
+    now: datetime,
+    *,
+    grouping: Grouping,
+    route_owner: str,
+    drawn: bool,
+    command: Command,
+) -> list[Part]:
+    """The parts of a group's screen.
+
+    :param route_owner: the owner of its route.
+    """
+    arrivals = sparkline(trend) if drawn else " ".join(map(str, trend))
+    facts = facts_of(
+        "Group",
+        ("Id", group.fingerprint),
+        ("Task", group.task),
+        ("Exception", group.exception_type),
+        ("Verdict", verdict_of(group)),
+        ("Rule", group.rule),
+        ("Grouped", grouping.grouped),
+        *((_MERGED[one.why], one.in_words()) for one in grouping.merged),
+        ("Status", standing(group, now) or group.status.value),
+        ("Ends", ends_of(group)),
+        ("Fixed in", group.resolved_in),
+        ("Decided", group.status_at),
+        ("By", group.status_by),
+        ("Regressed", group.regressed_at),
+        ("Owner", group.owner),
+        ("Route", group.route),
+        ("Owner of the route", route_owner),
+        ("Open", group.open_count),
+        ("Letters", group.letter_count),
+        ("Failures", group.total_count),
+        ("First seen", group.first_seen_at),
+        ("Last seen", group.last_seen_at),
+        ("Arrivals/h", arrivals),
+    )
+    newest = grouping.newest
+    back = command("redrive", "--group", group.fingerprint, "--canary", "1")
+    return [
+        facts,
+        ticket_table(tickets, "Tickets"),
+        Block("Note", group.note),
+        Block("Example", group.message),
+        Block("Traceback of the newest letter", own_traceback(newest.traceback) if newest else ""),
+        contents_of(newest, title="Arguments of the newest letter") if newest else "",
+        f"See its letters: {command('list', '--group', group.fingerprint)}",
+        f"Send them back: {back}" if group.open_count else "",
+    ]

@@ -13,7 +13,6 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Table,
-    facts_of,
     last_name,
     table_of,
 )
@@ -21,7 +20,15 @@ from celery_dlq.model.operation import ENDED, OperationState, Orders, Sending
 from celery_dlq.redrive.pacing import suggested_pacing
 from celery_dlq.store.base import Operation
 from celery_dlq.view import times
-from celery_dlq.view.operations import given_orders, letters_said, state_word, why_text
+from celery_dlq.view.fields import facts_in
+from celery_dlq.view.operations import (
+    LETTERS,
+    OPERATION,
+    REDRIVE,
+    given_orders,
+    state_word,
+    why_text,
+)
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
@@ -71,47 +78,14 @@ def operation_parts(
 
     :param command: makes command lines such as ``celery -A shop dlq list``.
     """
-    parts: list[Part] = [_operation_facts(operation), _letters(operation)]
-    parts.append(Facts("Orders", given_orders(operation.orders)))
-    if sendings:
-        parts.append(table_of(_SENDING_FIELDS, sendings))
-        parts += [Block(f"Changed in {one.task_id}", one.change) for one in sendings if one.change]
-    return [part for part in parts if not isinstance(part, Facts) or part.given] + [
-        f"Next: {next_step(operation, command)}"
+    return [
+        Facts("Operation", facts_in(OPERATION, operation, (REDRIVE,))),
+        Facts("Letters", facts_in(OPERATION, operation, (LETTERS,))),
+        Facts("Orders", given_orders(operation.orders)),
+        table_of(_SENDING_FIELDS, sendings),
+        *(Block(f"Changed in {one.task_id}", one.change) for one in sendings),
+        f"Next: {next_step(operation, command)}",
     ]
-
-
-def _operation_facts(operation: Operation) -> Facts:
-    return facts_of(
-        "Operation",
-        ("Id", operation.id),
-        ("State", state_word(operation)),
-        ("Cause", operation.cause),
-        ("Letters", letters_said(operation.wanted)),
-        ("By", f"{operation.who} on {operation.host}"),
-        ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
-        ("Run by", "a worker" if operation.detached else None),
-        ("Created", operation.created_at),
-        ("Started", operation.started_at),
-        ("Ended", operation.ended_at),
-    )
-
-
-def _letters(operation: Operation) -> Facts:
-    counts = operation.counts
-    return facts_of(
-        "Letters",
-        ("Planned", counts.planned),
-        ("Sent", counts.out),
-        ("Sent again", operation.sent_again or None),
-        ("Succeeded", counts.succeeded),
-        ("Failed again", counts.failed),
-        ("Awaited", counts.sent),
-        ("Unknown", counts.unknown or None),
-        ("Skipped", counts.skipped),
-        ("Left", counts.left),
-        ("In hand", counts.sending or None),
-    )
 
 
 def next_step(operation: Operation, command: Command) -> str:
@@ -143,25 +117,26 @@ def eta_text(left_s: float | None) -> str:
 
 def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list[Part]:
     """The parts of a plan's screen."""
-    parts: list[Part] = [_plan_facts(plan, orders)]
-    if plan.by_task:
-        columns = (Column("TASK"), Column("SENDABLE", right=True, rigid=True))
-        parts.append(Table(columns, [*plan.by_task.items()]))
-    if plan.skipped and with_skipped:
-        parts.append(table_of(_SKIPPED_FIELDS, plan.skipped))
-    return parts
+    columns = (Column("TASK"), Column("SENDABLE", right=True, rigid=True))
+    return [
+        _plan_facts(plan, orders),
+        Table(columns, [*plan.by_task.items()]),
+        table_of(_SKIPPED_FIELDS, plan.skipped if with_skipped else ()),
+    ]
 
 
 def _plan_facts(plan: Plan, orders: Orders) -> Facts:
     pacing = orders.pacing
     seconds = plan.sendable / pacing.rate + pacing.ramp_s / 2 if pacing.rate else None
-    return facts_of(
+    return Facts(
         "Plan",
-        ("Match", counted(plan.matched, "dead letter")),
-        ("To send", to_send(plan)),
-        ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
-        ("Suggestion", _suggestion(plan, orders)),
-        *(("Note", note) for note in plan.notes),
+        [
+            ("Match", counted(plan.matched, "dead letter")),
+            ("To send", to_send(plan)),
+            ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
+            ("Suggestion", _suggestion(plan, orders)),
+            *(("Note", note) for note in plan.notes),
+        ],
     )
 
 

@@ -52,11 +52,22 @@ class Table:
     rows: Sequence[Sequence[Value]]
     title: str = ""
 
+    def __bool__(self) -> bool:
+        """Whether it has rows."""
+        return bool(self.rows)
 
-def table_of(fields: Sequence[Field], items: Sequence[Any], title: str = "") -> Table:
-    """A table with a row for each of ``items``."""
-    rows = [[read(item) for _, read in fields] for item in items]
-    return Table([column for column, _ in fields], rows, title)
+
+def table_of(
+    fields: Sequence[Field], items: Sequence[Any], title: str = "", most: int | None = None
+) -> Table:
+    """A table with a row for each of ``items``.
+
+    :param most: the most rows; None for all. The title says how many are left out.
+    """
+    rows = [[read(item) for _, read in fields] for item in items[:most]]
+    is_cut = most is not None and len(items) > most
+    more = f" The first {most:,} of {len(items):,}." if is_cut else ""
+    return Table([column for column, _ in fields], rows, title + more)
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,10 @@ class Facts:
         """The pairs that are shown."""
         return [(name, value) for name, value in self.pairs if value not in (None, "")]
 
+    def __bool__(self) -> bool:
+        """Whether a pair is shown."""
+        return bool(self.given)
+
 
 def facts_of(title: str, *pairs: tuple[str, Value]) -> Facts:
     """Named values under a title."""
@@ -84,8 +99,12 @@ class Block:
     title: str
     text: str
 
+    def __bool__(self) -> bool:
+        """Whether it has a text."""
+        return bool(self.text)
 
-#: A part of a screen; a string is a sentence.
+
+#: A part of a screen; a string is a sentence. A part that is false has no content, and is not shown.
 Part = Table | Facts | Block | str
 
 

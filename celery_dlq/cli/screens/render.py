@@ -75,11 +75,11 @@ class Screen:
         return self.clock()
 
     def show(self, *parts: Part) -> None:
-        """Print ``parts``, with an empty line between them."""
+        """Print the parts that have content, with an empty line between them."""
         if self.drawn:
             self.write(self.draw(*parts))
         else:
-            self.write("\n\n".join("\n".join(plain_part(part)) for part in parts))
+            self.write("\n\n".join("\n".join(plain_part(part)) for part in parts if part))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -104,7 +104,7 @@ class Screen:
         """``parts`` for a terminal, with an empty line between them."""
 
         def draw_all(console: Console) -> None:
-            for position, part in enumerate(parts):
+            for position, part in enumerate(filter(None, parts)):
                 if position:
                     console.print()
                 self._draw_part(console, part)

@@ -37,7 +37,7 @@ from celery_dlq.flower.http.request import (
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
-from celery_dlq.view.lookup import NOT_KEPT, with_positions, with_stand_ins
+from celery_dlq.view.lookup import NOT_KEPT, hash_secret_arguments, with_positions
 
 if TYPE_CHECKING:
     BaseHandler = RequestHandler
@@ -160,7 +160,7 @@ class Handler(BaseHandler):
         wanted = read_filter(given, times.utc_now(), others=others)
         if wanted.asks_for_values and not self.site.search_values:
             raise FilterError(NOT_KEPT)
-        wanted = with_stand_ins(self.site.redactor, wanted)
+        wanted = hash_secret_arguments(self.site.redactor, wanted)
         return with_positions(self.site.app, wanted) if wanted.args else wanted
 
     def log_exception(

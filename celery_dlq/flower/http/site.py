@@ -21,7 +21,7 @@ from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
-from celery_dlq.view.lookup import discreet
+from celery_dlq.view.lookup import redacting
 from celery_dlq.worker.end.closing import DEAD_STATE
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Site:
 
     def _shown(self) -> Store:
         queue = self.queue()
-        return discreet(queue.store, queue.redactor)
+        return redacting(queue.store, queue.redactor)
 
     def queue(self) -> DeadLetterQueue:
         """The dead-letter queue, with its store opened. Blocks until it is open.

@@ -107,8 +107,8 @@ def finder_of(given: Given, now: datetime) -> Callable[[Store, str | None, int],
             act=act,
             who=who,
             since=moment,
-            letter=lookup.audited_letter(store, letter) if letter else None,
-            group=lookup.audited_group(store, group) if group else None,
+            letter=lookup.audited(lookup.letter_id, store, letter) if letter else None,
+            group=lookup.audited(lookup.fingerprint, store, group) if group else None,
         )
 
     return find

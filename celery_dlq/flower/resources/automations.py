@@ -28,7 +28,7 @@ from celery_dlq.view.automations import (
     whole_auto_record,
 )
 from celery_dlq.view.letters import said_of
-from celery_dlq.view.lookup import discreet
+from celery_dlq.view.lookup import redacting
 from celery_dlq.view.operations import given_orders
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class MoveAuto(Api):
 
 def look(queue: DeadLetterQueue) -> AutosView:
     """The automations of the app."""
-    store, autos = discreet(queue.store, queue.redactor), queue.all_automations
+    store, autos = redacting(queue.store, queue.redactor), queue.all_automations
     return AutosView(
         status=store.automations.statuses().get(EVERY, AutoStatus(name=EVERY)),
         rows=[
@@ -277,7 +277,7 @@ def look_up(queue: DeadLetterQueue, name: str, limit: int) -> AutoView:
 
     :raises UnknownAutomation: the app has none with this name.
     """
-    auto, store = queue.automation_named(name), discreet(queue.store, queue.redactor)
+    auto, store = queue.automation_named(name), redacting(queue.store, queue.redactor)
     seen = seen_auto(store, auto, times.utc_now())
     latest = store.automations.find(name=name, limit=limit).rows
     return AutoView(status=seen.status, seen=seen, latest=latest)
@@ -290,7 +290,7 @@ def attempt(queue: DeadLetterQueue, name: str) -> TrialView:
     :raises SettingsError: a definition does not fit the app.
     """
     auto, now = queue.automation_named(name), times.utc_now()
-    seen = seen_auto(discreet(queue.store, queue.redactor), auto, now)
+    seen = seen_auto(redacting(queue.store, queue.redactor), auto, now)
     return TrialView(look=queue.try_auto(name), not_now=in_the_way(seen, now))
 
 
@@ -306,7 +306,7 @@ def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> No
     elif act == "resume":
         queue.resume_auto(name, who=who, why=why)
     else:
-        store = discreet(queue.store, queue.redactor)
+        store = redacting(queue.store, queue.redactor)
         seen = seen_auto(store, queue.automation_named(name), times.utc_now())
         if seen.stopped:
             raise OperationError(f"{name!r} does not run: {seen.stopped}. Resume it first.")
@@ -316,7 +316,7 @@ def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> No
 def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     """The records of the automation with this name; ``*`` for all."""
     autos = [auto for auto in queue.all_automations if name in (EVERY, auto.name)]
-    store = discreet(queue.store, queue.redactor)
+    store = redacting(queue.store, queue.redactor)
     return {"automations": [*map(auto_record, seen_autos(store, autos, times.utc_now()))]}
 
 

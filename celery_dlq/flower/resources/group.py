@@ -30,7 +30,7 @@ from celery_dlq.flower.resources.groups import (
     what_was_done,
 )
 from celery_dlq.flower.resources.letters import Row, rows_of
-from celery_dlq.flower.words import Piece, lines, pieces
+from celery_dlq.flower.words import lines
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.model.letter import DeadLetter
@@ -40,9 +40,10 @@ from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import Compared, arguments_of, side_by_side
 from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
-from celery_dlq.view.letters import named, own_traceback
+from celery_dlq.view.letters import named
 from celery_dlq.view.operations import outcome_text
 from celery_dlq.view.text import counted, percent
+from celery_dlq.view.traceback import Piece, own_traceback, pieces
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue

@@ -46,7 +46,7 @@ from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with, standing
-from celery_dlq.view.lookup import discreet
+from celery_dlq.view.lookup import redacting
 from celery_dlq.view.text import counted, short_ids
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Decision(Api):
         meant = _read_decision(ACTS[self.act], given, now)
 
         def carry_out(queue: DeadLetterQueue) -> list[dict[str, Any]]:
-            store = discreet(queue.store, queue.redactor)
+            store = redacting(queue.store, queue.redactor)
             name = lookup.group(store, prefix, now).fingerprint
             queue.groups.decide(name, meant, who=who, now=now)
             return group_records(self.site, store, [lookup.group(store, name, now)], now)
@@ -183,7 +183,7 @@ def group_records(
     """
     tickets = store.tickets.of_groups([group.fingerprint for group in found])
     return [
-        records.ticketed_group_record(
+        records.group_record(
             group, tickets.get(group.fingerprint, ()), now, route_owner=site.owner_of(group.route)
         )
         for group in found

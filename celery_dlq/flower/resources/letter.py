@@ -23,22 +23,23 @@ from celery_dlq.flower.resources.letter_acts import (
     only,
     redrive_one,
 )
-from celery_dlq.flower.words import Piece, lines, moment, pieces
-from celery_dlq.model.automation import HeldLetter, actor_of
+from celery_dlq.flower.words import lines, moment
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import Group, GroupStatus
-from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling
-from celery_dlq.model.headers import trace_of
-from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.handling import VERDICTS, Handling
+from celery_dlq.model.letter import Attempt
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
-from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import automations as facts
-from celery_dlq.view import lookup, records, times
+from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.letters import (
-    HANDLINGS_SHOWN,
+    MESSAGE,
+    ORIGIN,
+    ROUTE,
+    WholeLetter,
     attempts_in_order,
     first_step,
     has_unread_body,
@@ -48,6 +49,7 @@ from celery_dlq.view.letters import (
     shown_body,
 )
 from celery_dlq.view.operations import why_text
+from celery_dlq.view.traceback import Piece, pieces
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
@@ -102,23 +104,14 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetterView:
+class LetterView(WholeLetter):
     """A letter with what the store knows of it, and the values of its page."""
 
-    letter: DeadLetter
-    redrives: Sequence[Sending]
     #: Who began the operation of each redrive; an operation may have been removed.
     redriven_by: Mapping[str, str]
-    changes: Sequence[Change]
     group: Group | None
     #: Acts of operators, newest first.
     audit: Sequence[AuditRow]
-    #: What automations did, newest first.
-    handlings: Sequence[Handling]
-    #: The ticket and the escalation of its group.
-    tickets: Sequence[GroupTicket]
-    #: Set if no automatic redrive sends it again.
-    hold: HeldLetter | None
     #: The redrive that was asked for on its page.
     asked: Operation | None
 
@@ -130,10 +123,6 @@ class LetterView:
     #: The automatic redrive that holds it, if the settings still have it.
     holder: str = ""
     held_title: str = facts.HELD
-    #: The owner of its route.
-    route_owner: str = ""
-    #: The page of its trace; empty if it has none.
-    trace_page: str = ""
     #: How many values of its arguments are kept for searches.
     values_kept: int = 0
     #: The names of the task's positional parameters; empty if they are unknown.
@@ -234,28 +223,7 @@ class LetterView:
     @property
     def message(self) -> list[facts.Fact]:
         """The facts about the message: origin, canvas, worker."""
-        letter, envelope = self.letter, self.letter.envelope
-        linked = linked_to(envelope)
-        found: list[facts.Fact] = [
-            ("Queue", letter.queue),
-            ("Exchange", envelope.exchange),
-            ("Routing key", envelope.routing_key),
-            ("Content", f"{len(envelope.body):,} bytes of {envelope.content_type}"),
-            ("Part of", letter.canvas),
-            ("Unreadable", linked.unread),
-            ("Ran when it died", ", ".join(linked.tasks)),
-            ("Root", letter.root_id),
-            ("Parent", letter.parent_id),
-            ("Group of tasks", letter.group_id),
-            ("Trace", trace_of(envelope.headers)),
-            ("Worker", letter.worker),
-            ("Process", letter.pid),
-            ("Release", letter.release),
-            ("Tags", ", ".join(letter.tags)),
-            ("Route", letter.route),
-            ("Owner of the route", self.route_owner),
-        ]
-        return facts.given(found)
+        return facts.given(self.facts(MESSAGE, ORIGIN, ROUTE))
 
     @property
     def traceback(self) -> list[Piece]:
@@ -382,12 +350,7 @@ class OneLetter(Api):
     async def get(self, prefix: str) -> None:
         """One letter in full, as ``dlq show --format json`` has it."""
         seen = await seen_letter(self.site, prefix)
-        record = records.whole_letter_record(
-            seen.letter, seen.redrives, seen.changes,
-            owner=seen.route_owner, trace_url=self.site.trace_url,
-        )  # fmt: skip
-        handled = records.handled_record(seen.handlings, seen.tickets)
-        self.reply({**record, **handled, "held": records.held_record(seen.hold)})
+        self.reply(_shown(self.site, seen).record())
 
 
 class OfTask(Page):
@@ -423,19 +386,13 @@ async def seen_letter(site: Site, prefix: str, operation_id: str = "") -> Letter
 
 def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
     letter = lookup.letter_to_show(store, prefix)
-    task_id, fingerprint = letter.task_id, letter.fingerprint
-    redrives = store.sendings.of_letter(task_id)
-    operations = map(store.operations.get, {one.operation for one in redrives})
+    whole = WholeLetter.of(store, letter)
+    operations = map(store.operations.get, {one.operation for one in whole.redrives})
     return LetterView(
-        letter=letter,
-        redrives=redrives,
+        **vars(whole),
         redriven_by={one.id: one.who for one in operations if one},
-        changes=store.edits.of_letter(task_id),
-        group=store.groups.get(fingerprint, now=times.utc_now()),
-        audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
-        handlings=store.automations.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
-        tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
-        hold=store.automations.held([task_id]).get(task_id),
+        group=store.groups.get(letter.fingerprint, now=times.utc_now()),
+        audit=store.audit.find(letter=letter.task_id, limit=_ACTS_SHOWN).rows,
         asked=store.operations.get(operation_id) if operation_id else None,
     )
 

@@ -29,8 +29,8 @@ from celery_dlq.store.base import AuditRow
 from celery_dlq.store.hiding import hide_act, hide_group, hide_letter, hide_operation
 from celery_dlq.store.rows.rows import letter_row, storable
 from celery_dlq.tickets.text import text_about
-from celery_dlq.view.letters import shown_body
-from celery_dlq.view.records import letter_record, whole_letter_record
+from celery_dlq.view.letters import WholeLetter, shown_body
+from celery_dlq.view.records import letter_record
 from celery_dlq.worker.body.log import RunLog
 from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import bounded_traceback, failure_after, traceback_text
@@ -220,7 +220,7 @@ def _outputs(one: Planted) -> Iterator[tuple[str, str]]:
         yield f"stored {name}", _flat(row[name])
     yield "values", _flat([text for _path, text in leaves(kept.args, kept.kwargs)])
     shown = hide_letter(kept, redactor)
-    for name, value in whole_letter_record(shown, [], [], owner="").items():
+    for name, value in WholeLetter(letter=shown).record().items():
         yield f"shown {name}", _flat(value)
     for name, value in letter_record(shown, owner="").items():
         yield f"listed {name}", _flat(value)
@@ -228,7 +228,7 @@ def _outputs(one: Planted) -> Iterator[tuple[str, str]]:
     yield "ticket", _flat(text_about(shown, "shop").markdown())
     # As an earlier release stored them: cut, and not hidden.
     raw = made.with_(args=["ann", one.secret], message=safe_message(ValueError(one.text)))
-    yield "earlier", _flat(whole_letter_record(hide_letter(raw, redactor), [], [], owner=""))
+    yield "earlier", _flat(WholeLetter(letter=hide_letter(raw, redactor)).record())
     yield "body", shown_body(one.text.encode())
     yield (
         "long traceback",

@@ -67,7 +67,7 @@ def test_the_names_are_those_of_the_command_line(event, group, aborted):
     told = data(event(EventKind.OPERATION_ABORTED, aborted))
     assert set(told) <= set(operation_record(aborted))
     told = data(event(EventKind.NEW_GROUP, group))
-    assert set(told) <= set(group_record(group, T0, route_owner=""))
+    assert set(told) <= set(group_record(group, (), T0, route_owner=""))
 
 
 def test_a_letter_and_a_group_tell_their_route_and_its_owner(event, group):

@@ -75,7 +75,7 @@ class TestLetters:
     def test_one_letter_is_shown_with_its_route_and_owner(self, run, as_json):
         lines = [line.split() for line in run("show", "aaaa").stdout.splitlines()]
         assert ["Route", "payments"] in lines
-        assert ["Owner", "team-payments"] in lines
+        assert ["Owner", "of", "the", "route", "team-payments"] in lines
         assert as_json("show", "aaaa")["owner"] == "team-payments"
         assert "Owner" not in run("show", "bbbb").stdout
 

@@ -33,13 +33,12 @@ def test_the_store_is_shown_until_ctrl_c_is_pressed(run, three, between):
         "3 open letters",
         "charge",
         "Timeout",
-        "No redrive is running.",
     ):
         assert said in result.stdout
 
 
 def test_an_empty_store_is_shown(run, store, between):
-    assert "There are no open letters." in run("watch").stdout
+    assert "No group has open letters." in run("watch").stdout
 
 
 def test_redrives_that_may_still_send_are_shown(run, store, between, operation):

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from celery_dlq.cli.screens.parts import Column, Short, Table, plain_part
+from celery_dlq.cli.screens.parts import (
+    Block,
+    Column,
+    Facts,
+    Short,
+    Table,
+    plain_part,
+    table_of,
+)
 
 
 def lines_of(columns, rows):
@@ -50,3 +58,16 @@ def test_every_row_has_a_line_with_all_its_cells(rows):
     for line, row in zip(lines[1:], rows, strict=True):
         assert all(cell.rstrip() in line for cell in row)
         assert cell_len(line) <= 3 * 120 + 4
+
+
+def test_parts_without_content_are_left_out():
+    shown = [Table([Column("A")], [(1,)]), Facts("Facts", [("a", 0)]), Block("Text", "x"), "said"]
+    empty = [Table([Column("A")], []), Facts("Facts", [("a", None)]), Block("Text", ""), ""]
+    assert [*filter(None, [*empty, *shown, *empty])] == shown
+
+
+def test_the_title_of_a_table_says_how_many_rows_it_leaves_out():
+    fields = [(Column("N"), lambda number: number)]
+    assert table_of(fields, range(3), "All.", 3).title == "All."
+    cut = table_of(fields, range(1_200), "Some.", 2)
+    assert (len(cut.rows), cut.title) == (2, "Some. The first 2 of 1,200.")

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 from support.factories import letter
 
-from celery_dlq.cli.screens.group import group_table
-from celery_dlq.cli.screens.letter import letter_table
+from celery_dlq.cli.screens.letter import group_table, letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Short, Table
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.model.group import Group

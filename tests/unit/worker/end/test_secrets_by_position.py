@@ -13,7 +13,7 @@ from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.states import Reason
 from celery_dlq.store.base import Argument, Filter
 from celery_dlq.store.hiding import hide_letter
-from celery_dlq.view.lookup import with_positions, with_stand_ins
+from celery_dlq.view.lookup import hash_secret_arguments, with_positions
 from celery_dlq.worker.end.letters import dead_letter
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.message import Contents
@@ -116,7 +116,7 @@ def test_with_a_key_it_is_found_by_its_name(app, queue, made):
         vars(queue).pop(name, None)
     queue.store.letters.save([made("shop.login", ["u1", SECRET])])
     wanted = Filter(args=(Argument(path="password", value=SECRET),))
-    wanted = with_positions(app, with_stand_ins(queue.redactor, wanted))
+    wanted = with_positions(app, hash_secret_arguments(queue.redactor, wanted))
     [found] = queue.store.letters.find(wanted, limit=9).letters
     assert hide_letter(found, queue.redactor).args == ["u1", REDACTED]
 
