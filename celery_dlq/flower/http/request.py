@@ -4,12 +4,11 @@ filters among them have the names of the command line."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tornado.httputil import HTTPServerRequest
 
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 #: The given names and values; a name may have several values.
 Given = Mapping[str, Sequence[str]]
+
+#: Filters as names and values; a name may be in several of them.
+Pairs = Sequence[tuple[str, str]]
 
 #: Bytes of JSON at most.
 BODY_LIMIT = 1_048_576
@@ -40,7 +42,7 @@ USUAL_ROWS, MOST_ROWS = 50, 500
 _Word = TypeVar("_Word", bound=Enum)
 
 
-def asked(request: HTTPServerRequest) -> dict[str, list[str]]:
+def query_values(request: HTTPServerRequest) -> Given:
     """The names and values of the query string.
 
     :raises FilterError: they are not UTF-8.
@@ -48,7 +50,7 @@ def asked(request: HTTPServerRequest) -> dict[str, list[str]]:
     return _texts(request.query_arguments)
 
 
-def sent(request: HTTPServerRequest) -> dict[str, list[str]]:
+def form_values(request: HTTPServerRequest) -> Given:
     """The names and values of a form.
 
     :raises FilterError: they are not UTF-8.
@@ -56,7 +58,7 @@ def sent(request: HTTPServerRequest) -> dict[str, list[str]]:
     return _texts(request.body_arguments)
 
 
-def sent_json(request: HTTPServerRequest) -> dict[str, list[str]]:
+def json_values(request: HTTPServerRequest) -> Given:
     """The names and values of a JSON object, like those of a form: numbers as text, lists as several values,
     true as ``1``, false and null as no value.
 
@@ -64,21 +66,17 @@ def sent_json(request: HTTPServerRequest) -> dict[str, list[str]]:
     """
     if request.body and not request.headers.get("Content-Type", "").startswith("application/json"):
         raise FilterError("The body must be JSON, with Content-Type: application/json.")
-    return {name: list(_values(name, value)) for name, value in _object(request.body).items()}
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    if len(body) > BODY_LIMIT:
+    if len(request.body) > BODY_LIMIT:
         raise FilterError(
             f"The body has more than {BODY_LIMIT:,} bytes; use a filter instead of ids."
         )
     try:
-        found = json.loads(body or b"{}")
+        found = json.loads(request.body or b"{}")
     except (ValueError, RecursionError) as error:
         raise FilterError(f"The body is not valid JSON: {error}.") from error
     if not isinstance(found, dict):
         raise FilterError('The body must be a JSON object, such as {"task": "shop.charge"}.')
-    return found
+    return {name: list(_values(name, value)) for name, value in found.items()}
 
 
 def _values(name: str, value: Any) -> Iterator[str]:
@@ -93,7 +91,7 @@ def _values(name: str, value: Any) -> Iterator[str]:
             )
 
 
-def first(given: Given, name: str, default: str = "") -> str:
+def first_value(given: Given, name: str, default: str = "") -> str:
     """The first value of ``name``."""
     values = given.get(name) or (default,)
     return values[0]
@@ -101,20 +99,20 @@ def first(given: Given, name: str, default: str = "") -> str:
 
 def reason_in(given: Given) -> str:
     """The reason of an act; empty if none is given."""
-    return first(given, "why").strip()[:WHY_LIMIT]
+    return first_value(given, "why").strip()[:WHY_LIMIT]
 
 
-def filled(given: Given, name: str) -> list[str]:
+def nonblank(given: Given, name: str) -> list[str]:
     """The values of ``name`` without blank ones, which forms send."""
     return [value for value in given.get(name, ()) if value.strip()]
 
 
-def one(given: Given, name: str) -> str | None:
+def single_value(given: Given, name: str) -> str | None:
     """The value of ``name``, or None if it is not given.
 
     :raises FilterError: it has several.
     """
-    values = filled(given, name)
+    values = nonblank(given, name)
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
     return values[0] if values else None
@@ -125,7 +123,7 @@ def choice(given: Given, name: str) -> bool:
 
     :raises FilterError: it has another value than :data:`YES`.
     """
-    value = one(given, name)
+    value = single_value(given, name)
     if value not in (None, YES):
         raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
     return value is not None
@@ -166,7 +164,7 @@ def limit_of(given: Given) -> int:
 
     :raises FilterError: it is not a number, or is out of range.
     """
-    text = first(given, "limit")
+    text = first_value(given, "limit")
     if not text:
         return USUAL_ROWS
     # Longer texts are not numbers in this range, and Python refuses to read very long ones.
@@ -214,11 +212,11 @@ def read_filter(
     :raises FilterError: a name or a value is invalid. No mistake may widen the filter to all letters.
     """
     check_names(given, (*names, *others))
-    texts: dict[str, Any] = {name: one(given, name) for name in TEXTS}
+    texts: dict[str, Any] = {name: single_value(given, name) for name in TEXTS}
     words: dict[str, Any] = {
         name: word_of(kind, name, value)
         for name, kind in WORDS.items()
-        if (value := one(given, name))
+        if (value := single_value(given, name))
     }
     ids = tuple(dict.fromkeys(given.get("id", ())))
     if "" in ids:
@@ -226,7 +224,7 @@ def read_filter(
         raise FilterError("An id is empty; give it a value, or leave it out.")
     if len(ids) > ID_LIMIT:
         raise FilterError(f"The request has more than {ID_LIMIT:,} ids; use a filter instead.")
-    arguments, values = (filled(given, name) for name in REPEATED)
+    arguments, values = (nonblank(given, name) for name in REPEATED)
     if len(arguments) + len(values) > VALUE_LIMIT:
         raise FilterError(f"The request has more than {VALUE_LIMIT} values; leave some out.")
     return Filter(
@@ -236,21 +234,16 @@ def read_filter(
         args=tuple(map(Argument.read, arguments)),
         values=tuple(values),
         states=words_of(State, "state", given),
-        since=moment_of("since", one(given, "since"), now),
-        until=moment_of("until", one(given, "until"), now),
+        since=moment_of("since", single_value(given, "since"), now),
+        until=moment_of("until", single_value(given, "until"), now),
         held=choice(given, "held"),
     )
 
 
-def fields_of(given: Given) -> dict[str, list[str]]:
-    """The filters that are set; empty fields of the form are left out."""
-    found = {name: filled(given, name) for name in NAMES}
-    return {name: items for name, items in found.items() if items}
-
-
-def pairs_of(fields: Given) -> list[tuple[str, str]]:
-    """Filters as names and values, in the order of the form."""
-    return [(name, item) for name in NAMES for item in fields.get(name, ())]
+def pairs_in(given: Given, names: Iterable[str] = NAMES) -> Pairs:
+    """The filters that are set, as names and values in the order of ``names``; without the empty fields of
+    a form."""
+    return [(name, value) for name in names for value in nonblank(given, name)]
 
 
 def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
@@ -302,30 +295,26 @@ class FilterForm:
     given: Given
     #: The error in the form.
     problem: str = ""
-    #: The filters that are set.
-    pairs: Sequence[tuple[str, str]] = ()
+    rows: Sequence[Any] = ()
     #: The cursor of the next page; empty on the last one.
-    next: str = ""
+    next: str | None = ""
+    #: The names of the filters.
+    names: ClassVar[Sequence[str]] = NAMES
 
     def value(self, name: str) -> str:
         """The value of a field."""
-        return first(self.given, name)
+        return first_value(self.given, name)
 
     def has(self, name: str, value: str) -> bool:
         """Whether a choice is selected."""
         return value in self.given.get(name, ())
 
     @property
-    def query(self) -> str:
-        """The filters, as in an address."""
-        return urlencode(self.pairs)
+    def pairs(self) -> Pairs:
+        """The filters that are set."""
+        return pairs_in(self.given, self.names)
 
     @property
-    def narrowed(self) -> bool:
-        """Whether any filter is set."""
-        return bool(self.pairs)
-
-    @property
-    def later(self) -> bool:
+    def is_later(self) -> bool:
         """Whether this is not the first page."""
         return bool(self.value("after"))

@@ -12,7 +12,7 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.http.request import Given, Take, choice, first, one, reason_in
+from celery_dlq.flower.http.request import Given, Take, choice, first_value, reason_in, single_value
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
@@ -101,7 +101,7 @@ def read_orders(given: Given) -> Orders:
     :raises OrdersError: a value is invalid.
     :raises FilterError: a value is given more than once.
     """
-    rate = (one(given, "rate") or "").strip()
+    rate = (single_value(given, "rate") or "").strip()
     try:
         per_second = times.parse_rate(rate) if rate else None
     except ValueError as error:
@@ -122,7 +122,7 @@ def read_repair(given: Given) -> Repair:
     :raises RepairError: an assignment is invalid.
     :raises FilterError: several repairs are named.
     """
-    lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first(given, SET)))
+    lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first_value(given, SET)))
     assignments = tuple(line for line in lines if line)
     if len(assignments) > MOST_SET:
         raise RepairError(
@@ -131,7 +131,7 @@ def read_repair(given: Given) -> Repair:
         )
     for text in assignments:
         _check_assignment(text)
-    return Repair(assignments=assignments, function=one(given, REPAIR) or None)
+    return Repair(assignments=assignments, function=single_value(given, REPAIR) or None)
 
 
 def orders_in(given: Given) -> Orders:
@@ -226,7 +226,7 @@ def read_why(given: Given) -> str:
 
 
 def _number(given: Given, name: str) -> int | None:
-    text = (one(given, name) or "").strip()
+    text = (single_value(given, name) or "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0 and len(text) <= 18):

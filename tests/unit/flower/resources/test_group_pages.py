@@ -431,7 +431,7 @@ class TestTickets:
         handled("77e1", Ticket("https://tickets.example.com/7"))
         for path in (GROUPS, f"{GROUPS}/aaaa000000000000"):
             page = ann.get(path)
-            [(found, text)] = page.find("a", rel="noopener noreferrer")
+            [(found, text), *_] = page.find("a", rel="noopener noreferrer")
             assert found["href"] == text == "https://tickets.example.com/7"
             assert "by auto:ticketing" in page.text
         assert ann.get(PAGE).find("section", id="dlq-tickets") == []
@@ -507,9 +507,9 @@ class TestStory:
         store.operations.move("0a", OperationState.CANCELLED, who="bob", why="wrong", now=NOW)
         redrives = [text for kind, text in self.events(ann) if kind == "redrive"]
         assert len(redrives) == 2
-        assert "bob cancelled the redrive 0a wrong" in redrives[0] + redrives[1]
+        assert "bob cancelled the redrive operation 0a wrong" in redrives[0] + redrives[1]
         assert any(
-            "ann began a redrive (0 of 3 letters sent) 0a the bank is back" in one
+            "ann began a redrive (0 of 3 letters sent) operation 0a the bank is back" in one
             for one in redrives
         )
         assert ann.get(PAGE).find("a", href="/dead-letters/operations/0a")
