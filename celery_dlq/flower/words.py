@@ -70,6 +70,14 @@ _ARGUMENTS, _ARGUMENT_WIDTH = 6, 40
 
 _OfLetter = TypeVar("_OfLetter", DeadLetter, Sending)
 
+#: How long a button offers to ignore a group, as the form of its page reads it.
+IGNORING = (
+    ("tomorrow", "until tomorrow"),
+    ("monday", "until Monday"),
+    ("7d", "for a week"),
+    ("", "until it is reopened"),
+)
+
 _SIGNS = {"- ": "old", "+ ": "new"}
 
 duration, rate = times.duration, times.rate

@@ -30,17 +30,7 @@ from celery_dlq.errors import (
     UnknownOperation,
 )
 from celery_dlq.flower import charts, words
-from celery_dlq.flower.http.permission import (
-    FOREIGN,
-    NO_AUTHENTICATION,
-    UNPROVEN,
-    actor_of,
-    asks_who,
-    is_browser,
-    is_foreign,
-    is_open,
-    why_no_changes,
-)
+from celery_dlq.flower.http import permission
 from celery_dlq.flower.http.request import (
     FilterForm,
     Given,
@@ -208,8 +198,8 @@ class Handler(BaseHandler):
     def prepare(self) -> None:
         """Check that the user is logged in, and may make changes. Like Flower's own, the REST API refuses
         requests without authentication, unless it was opened."""
-        if self.is_api and not asks_who(self.site.options) and not is_open():
-            raise Refused(401, NO_AUTHENTICATION)
+        if self.is_api and not permission.asks_who(self.site.options) and not permission.is_open():
+            raise Refused(401, permission.NO_AUTHENTICATION)
         if not self.current_user:
             self._refuse_stranger()
         elif self.is_api and self.request.method in self.of_page:
@@ -234,25 +224,25 @@ class Handler(BaseHandler):
         if self.why_no_changes:
             raise Refused(403, self.why_no_changes)
         headers = self.request.headers
-        if is_foreign(headers, self.request.host):
-            raise Refused(403, FOREIGN)
-        if self.is_api and not is_browser(headers):
+        if permission.is_foreign(headers, self.request.host):
+            raise Refused(403, permission.FOREIGN)
+        if self.is_api and not permission.is_browser(headers):
             return
         try:
             # Flower's version of this method skips the token in some cases.
             RequestHandler.check_xsrf_cookie(self)
         except HTTPError:
-            raise Refused(403, UNPROVEN) from None
+            raise Refused(403, permission.UNPROVEN) from None
 
     @property
     def why_no_changes(self) -> str | None:
         """Why this Flower makes no changes; None if it does."""
-        return why_no_changes(self.site.options)
+        return permission.why_no_changes(self.site.options)
 
     @property
     def actor(self) -> str:
         """The name of the user, for the audit."""
-        return actor_of(
+        return permission.actor_of(
             self.current_user,
             self.request.headers,
             self.request.remote_ip or "?",

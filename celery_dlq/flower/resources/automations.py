@@ -15,15 +15,6 @@ from celery_dlq.model.automation import EVERY, AutoStatus
 from celery_dlq.store.base import Filter
 from celery_dlq.view import automations as facts
 from celery_dlq.view import times
-from celery_dlq.view.automations import (
-    SeenAuto,
-    auto_record,
-    in_the_way,
-    look_record,
-    seen_auto,
-    seen_autos,
-    whole_auto_record,
-)
 from celery_dlq.view.lookup import discreet
 from celery_dlq.view.operations import given_orders
 
@@ -87,7 +78,7 @@ class OneAutomation(Handler):
             lambda queue: look_up(queue, name, limit), ("automation", name, limit), _FRESH_S
         )
         if self.is_api:
-            self.reply(whole_auto_record(seen, latest))
+            self.reply(facts.whole_auto_record(seen, latest))
         else:
             done = ACTS.get(first_value(given, "done"), "")
             self.page(
@@ -108,7 +99,7 @@ class Trial(Handler):
             lambda queue: attempt(queue, name), ("auto-trial", name)
         )
         if self.is_api:
-            self.reply(look_record(found, not_now))
+            self.reply(facts.look_record(found, not_now))
             return
         rows = await self.site.ask(lambda store: _rows(store, found.choice))
         parts = (
@@ -145,21 +136,21 @@ class Move(Handler):
             self.see(f"{page}?done={act}")
 
 
-def look(queue: DeadLetterQueue) -> tuple[AutoStatus, list[SeenAuto]]:
+def look(queue: DeadLetterQueue) -> tuple[AutoStatus, list[facts.SeenAuto]]:
     """The status of all automations together, and each of them."""
     store = discreet(queue.store, queue.redactor)
     status = store.automations.statuses().get(EVERY, AutoStatus(name=EVERY))
-    return status, seen_autos(store, queue.all_automations, times.utc_now())
+    return status, facts.seen_autos(store, queue.all_automations, times.utc_now())
 
 
-def look_up(queue: DeadLetterQueue, name: str, limit: int) -> tuple[SeenAuto, list[Handling]]:
+def look_up(queue: DeadLetterQueue, name: str, limit: int) -> tuple[facts.SeenAuto, list[Handling]]:
     """An automation, and the latest letters that it had.
 
     :raises UnknownAutomation: the app has none with this name.
     """
     auto, store = queue.automation_named(name), discreet(queue.store, queue.redactor)
     latest = store.automations.find(name=name, limit=limit).rows
-    return seen_auto(store, auto, times.utc_now()), [*latest]
+    return facts.seen_auto(store, auto, times.utc_now()), [*latest]
 
 
 def attempt(queue: DeadLetterQueue, name: str) -> tuple[Look, list[str]]:
@@ -170,11 +161,11 @@ def attempt(queue: DeadLetterQueue, name: str) -> tuple[Look, list[str]]:
     :raises SettingsError: a definition does not fit the app.
     """
     auto, now = queue.automation_named(name), times.utc_now()
-    seen = seen_auto(discreet(queue.store, queue.redactor), auto, now)
-    return queue.try_auto(name), in_the_way(seen, now)
+    seen = facts.seen_auto(discreet(queue.store, queue.redactor), auto, now)
+    return queue.try_auto(name), facts.in_the_way(seen, now)
 
 
-def _parts(seen: SeenAuto) -> list[tuple[str, list[facts.Fact]]]:
+def _parts(seen: facts.SeenAuto) -> list[tuple[str, list[facts.Fact]]]:
     """The definition, orders and conditions of an automation, with their titles."""
     parts: list[tuple[str, Iterable[facts.Fact]]] = [("Definition", facts.definition(seen.auto))]
     if seen.redrive is not None:
@@ -197,7 +188,7 @@ def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> No
         queue.resume_auto(name, who=who, why=why)
     else:
         store = discreet(queue.store, queue.redactor)
-        seen = seen_auto(store, queue.automation_named(name), times.utc_now())
+        seen = facts.seen_auto(store, queue.automation_named(name), times.utc_now())
         if seen.stopped:
             raise OperationError(f"{name!r} does not run: {seen.stopped}. Resume it first.")
         queue.run_auto(name, who=who)
@@ -207,7 +198,9 @@ def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     """The records of the automation with this name; ``*`` for all."""
     autos = [auto for auto in queue.all_automations if name in (EVERY, auto.name)]
     store = discreet(queue.store, queue.redactor)
-    return {"automations": [*map(auto_record, seen_autos(store, autos, times.utc_now()))]}
+    return {
+        "automations": [*map(facts.auto_record, facts.seen_autos(store, autos, times.utc_now()))]
+    }
 
 
 def _rows(store: Store, choice: Choice) -> Mapping[str, tuple[str, DeadLetter]]:

@@ -23,18 +23,8 @@ from celery_dlq.flower.http.request import (
     frozen,
     to_pairs,
 )
-from celery_dlq.flower.resources.letter_acts import (
-    ACTS,
-    ORDERS,
-    PLAN,
-    REPAIR,
-    SEEN,
-    SET,
-    Reach,
-    orders_in,
-    reach,
-    read_repair,
-)
+from celery_dlq.flower.resources import letter_acts as acts
+from celery_dlq.flower.resources.letter_acts import ACTS, Reach, reach
 from celery_dlq.flower.resources.letters import values_lack_to
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES
@@ -59,7 +49,7 @@ _UNSEEN = (
 )
 
 #: Fields of every form in addition to the filter.
-_FORM = ("selected", "mark", "number", "_xsrf", *ORDERS)
+_FORM = ("selected", "mark", "number", "_xsrf", *acts.ORDERS)
 
 _GOES_ON = (
     "The {} has started, but takes longer than a page can wait. It continues; the list of letters shows its "
@@ -176,7 +166,7 @@ class ManyLetters(Handler):
                 raise Refused(400, f'{error} Add "open": true and a "why".') from None
             return
         wanted = self._wanted(given)
-        if self.act == "redrive" and first_value(given, PLAN):
+        if self.act == "redrive" and first_value(given, acts.PLAN):
             # It changes nothing, so its form may be sent again.
             await self._ask(wanted, given)
             return
@@ -270,9 +260,9 @@ class ManyLetters(Handler):
     async def _plan(self, found: Reach, given: Given) -> Plan | None:
         """The plan of a redrive, if it was asked for or there are changes to show. It tries the first
         letters, which takes up to a second."""
-        if not found.count or not (first_value(given, PLAN) or _changes(given)):
+        if not found.count or not (first_value(given, acts.PLAN) or _changes(given)):
             return None
-        orders = orders_in(given)
+        orders = acts.orders_in(given)
         # A canary that does not fit must not hide the plan.
         orders = replace(orders, pacing=replace(orders.pacing, canary=0))
         return await self.site.consult(lambda queue: queue.redrives.plan(found.wanted, orders))
@@ -285,7 +275,9 @@ class ManyLetters(Handler):
             act = _act_with_changes(wanted, given)
         except RepairError as error:
             return str(error)
-        return "" if self.site.forms.take(first_value(given, SEEN), act, self.actor) else _UNSEEN
+        return (
+            "" if self.site.forms.take(first_value(given, acts.SEEN), act, self.actor) else _UNSEEN
+        )
 
     def _wanted(self, given: Given) -> Filter:
         return self.filter_in(given, others=(*_FORM, *ACTS[self.act].form))
@@ -304,12 +296,12 @@ def _to_take(count: int, given: Given) -> int:
 
 
 def _changes(given: Given) -> bool:
-    return bool(first_value(given, SET).strip() or first_value(given, REPAIR))
+    return bool(first_value(given, acts.SET).strip() or first_value(given, acts.REPAIR))
 
 
 def _act_with_changes(wanted: Filter, given: Given) -> str:
     """The act that a mark is for: a redrive of just these letters with just these changes."""
-    said = json.dumps([sorted(to_pairs(wanted)), read_repair(given).given])
+    said = json.dumps([sorted(to_pairs(wanted)), acts.read_repair(given).given])
     return f"redrive {hashlib.blake2b(said.encode(), digest_size=16).hexdigest()}"
 
 

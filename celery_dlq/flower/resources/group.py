@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,10 @@ from celery_dlq.flower.resources.arrivals import (
     read_range,
 )
 from celery_dlq.flower.resources.groups import (
-    ACTS,
-    IGNORING,
     FieldError,
+    check_fields,
     group_records,
-    read_json,
+    read_act,
     what_was_done,
 )
 from celery_dlq.flower.resources.letter import Event, of_act
@@ -172,39 +171,13 @@ class OneGroup(Handler):
             query = f"?range={wanted.name}" if "range" in given else ""
             self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
-        _show(self, view, done=what_was_done(given))
+        done = what_was_done(given)
+        self.page("group", view, act="", given={}, problems={}, done=done)
 
     def _record(self, store: Store, prefix: str, now: datetime) -> dict[str, Any]:
         group = lookup.group(store, prefix, now)
         [found] = group_records(self.site, store, [group], now)
         return {**found, **grouping_of(store, group.fingerprint).record()}
-
-
-def _show(
-    handler: Handler,
-    view: GroupView,
-    status: int = 200,
-    *,
-    act: str = "",
-    given: Given | None = None,
-    problems: Mapping[str, str] | None = None,
-    done: str = "",
-) -> None:
-    """Show the page of a group.
-
-    :param act: the act of a form that was not accepted.
-    :param given: its values.
-    :param problems: the problems of its fields, or of the act, by their names.
-    :param done: what an act has done.
-    """
-
-    def typed(form: str, name: str, default: str = "") -> str:
-        """The value of a field in the form of an act."""
-        return first_value(given or {}, name, default) if form == act else default
-
-    handler.page(
-        "group", view, status, act=act, typed=typed, problems=problems or {}, done=done, ignoring=IGNORING
-    )  # fmt: skip
 
 
 class Decision(Handler):
@@ -222,11 +195,11 @@ class Decision(Handler):
         """Run the act, once per form."""
         given, now, act = self.values(), times.utc_now(), self.act
         if self.is_api:
-            meant = read_json(ACTS[act], given, now)
-            self.reply(await self._decide(prefix, meant, now))
+            check_fields(act, given)
+            self.reply(await self._decide(prefix, read_act(act, given, now), now))
             return
         try:
-            meant = ACTS[act].read(given, now)
+            meant = read_act(act, given, now)
             self.take_mark(given, f"{act} {prefix}")
             # By the store's clock, as the times of decisions are.
             age = timedelta(seconds=self.site.forms.age_s(first_value(given, "mark")))
@@ -236,7 +209,8 @@ class Decision(Handler):
             name = error.name if isinstance(error, FieldError) else act
             wanted, problem = read_range({}, _USUAL_RANGE), problem_of(error, 400)
             view = await self.site.ask(lambda store: look_up(store, self.site, prefix, wanted, now))
-            _show(self, view, problem.status, act=act, given=given, problems={name: problem.text})
+            problems = {name: problem.text}
+            self.page("group", view, problem.status, act=act, given=given, problems=problems)
         else:
             self.see(self._back(given, prefix, act))
 

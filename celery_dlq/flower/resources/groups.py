@@ -52,10 +52,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Form:
-    """One act: the names of its fields, and the function that reads them."""
+    """One act: the names of its fields, and the act that is made of their texts."""
 
     names: tuple[str, ...]
-    read: Callable[[Given, datetime], GroupAct]
+    act: Callable[..., GroupAct]
     #: What to say when it is done.
     done: str
     #: Whether the fields are required; a missing note or owner would otherwise remove the stored one.
@@ -110,39 +110,33 @@ def _zone(name: str) -> tzinfo:
 ACTS: Mapping[str, Form] = {
     "ignore": Form(
         ("until", "rate", "count"),
-        _ignore,
+        Ignore,
         "The group is ignored: the list leaves it out, and its letters are unchanged.",
     ),
     "resolve": Form(
         ("release",),
-        lambda given, _now: Resolve(release=first_value(given, "release").strip()),
+        Resolve,
         "The group is resolved. Its letters are still open; redrive or discard them.",
     ),
-    "reopen": Form((), lambda _given, _now: Reopen(), "The group is open."),
-    "note": Form(
-        ("note",),
-        lambda given, _now: Annotate(note=first_value(given, "note").strip()),
-        "The note was saved.",
-        needed=True,
-    ),
+    "reopen": Form((), Reopen, "The group is open."),
+    "note": Form(("note",), Annotate, "The note was saved.", needed=True),
     "merge": Form(
-        ("into",),
-        lambda given, _now: Merge(into=first_value(given, "into").strip()),
-        "The groups are merged. Letters of both are counted here.",
-        needed=True,
+        ("into",), Merge, "The groups are merged. Letters of both are counted here.", needed=True
     ),
-    "split": Form(
-        ("member",),
-        lambda given, _now: Split(member=first_value(given, "member").strip()),
-        "The merge was undone.",
-    ),
-    "assign": Form(
-        ("owner",),
-        lambda given, _now: Assign(owner=first_value(given, "owner").strip()),
-        "The owner was saved.",
-        needed=True,
-    ),
+    "split": Form(("member",), Split, "The merge was undone."),
+    "assign": Form(("owner",), Assign, "The owner was saved.", needed=True),
 }
+
+
+def read_act(name: str, given: Given, now: datetime) -> GroupAct:
+    """The act of a form.
+
+    :raises FieldError: the value of a field is invalid.
+    """
+    if name == "ignore":
+        return _ignore(given, now)
+    form = ACTS[name]
+    return form.act(**{field: first_value(given, field).strip() for field in form.names})
 
 
 def what_was_done(given: Given) -> str:
@@ -167,11 +161,12 @@ def group_records(
     ]
 
 
-def read_json(form: Form, given: Given, now: datetime) -> GroupAct:
-    """The act in the fields of a JSON object.
+def check_fields(act: str, given: Given) -> None:
+    """Check the fields of an act in a JSON object.
 
     :raises FilterError: a field is unknown, missing, or is given more than once.
     """
+    form = ACTS[act]
     check_names(given, form.names)
     for name in form.names:
         values = given.get(name, ())
@@ -180,7 +175,6 @@ def read_json(form: Form, given: Given, now: datetime) -> GroupAct:
                 "must be given once." if form.needed else "is given more than once; give it once."
             )
             raise FilterError(f"{name} {only}")
-    return form.read(given, now)
 
 
 #: Groups per page.
@@ -188,14 +182,6 @@ _LIMIT = USUAL_ROWS
 
 #: Parameters that are not filters on letters.
 _OTHERS = ("status", "mark", "owner", "after")
-
-#: How long a button offers to ignore a group, as the form of its page reads it.
-IGNORING = (
-    ("tomorrow", "until tomorrow"),
-    ("monday", "until Monday"),
-    ("7d", "for a week"),
-    ("", "until it is reopened"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +242,7 @@ class Groups(ListHandler):
             named = ("task", "exception", "route")
             near = await self.site.ask(lambda store: [*lookup.unknown_names(store, wanted, named)])
         view = GroupsView(given=given, rows=rows, next=following, near=near)
-        self.page("groups", view, ignoring=IGNORING, done=what_was_done(given))
+        self.page("groups", view, done=what_was_done(given))
 
     async def _reply(self, given: Given, now: datetime) -> None:
         _, find = finder_of(given, now, others=("limit", *_OTHERS), names=GROUP_FILTERS)

@@ -254,24 +254,6 @@ class Act:
     done: str = ""
 
 
-def _redrive(
-    queue: DeadLetterQueue, found: Reach, given: Given, who: str, _is_open: bool
-) -> Operation:
-    return leave_redrive(queue, found, orders_in(given), who)
-
-
-def _discard(queue: DeadLetterQueue, found: Reach, given: Given, who: str, _is_open: bool) -> int:
-    return discard(queue, found.wanted, given, who)
-
-
-def _check_deletion(given: Given) -> None:
-    check_reason(reason_in(given), is_open=choice(given, "open"))
-
-
-def _delete(queue: DeadLetterQueue, found: Reach, given: Given, who: str, is_open: bool) -> int:
-    return queue.delete(found.wanted, who=who, why=reason_in(given), is_open=is_open)
-
-
 #: The acts on many letters, by name.
 ACTS = {
     "redrive": Act(
@@ -279,13 +261,13 @@ ACTS = {
         form=(SET, REPAIR, PLAN, SEEN),
         check=read_orders,
         take=lambda _is_open: redrivable,
-        run=_redrive,
+        run=lambda queue, found, given, who, _: leave_redrive(queue, found, orders_in(given), who),
     ),
     "discard": Act(
         fields=("why",),
         check=read_why,
         take=lambda _is_open: discardable,
-        run=_discard,
+        run=lambda queue, found, given, who, _: discard(queue, found.wanted, given, who),
         noun="discard",
         done="discarded",
     ),
@@ -293,9 +275,11 @@ ACTS = {
     "delete": Act(
         fields=("why", "open"),
         form=("open", "lose"),
-        check=_check_deletion,
+        check=lambda given: check_reason(reason_in(given), is_open=choice(given, "open")),
         take=lambda is_open: partial(deletable, is_open=is_open),
-        run=_delete,
+        run=lambda queue, found, given, who, is_open: queue.delete(
+            found.wanted, who=who, why=reason_in(given), is_open=is_open
+        ),
         noun="deletion",
         done="deleted",
     ),

@@ -13,25 +13,16 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import arrivals_of, read_range
-from celery_dlq.flower.resources.groups import IGNORING, GroupRow, group_rows, what_was_done
+from celery_dlq.flower.resources.groups import GroupRow, group_rows, what_was_done
 from celery_dlq.model.group import Mark
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.view import records, times
+from celery_dlq.view import stats as reports
 from celery_dlq.view.groups import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
-from celery_dlq.view.stats import (
-    Fact,
-    archive_facts,
-    keeping_record,
-    losses_of,
-    lost_facts,
-    lost_record,
-    named_ages,
-    retention_facts,
-)
 from celery_dlq.view.text import given
 from celery_dlq.view.unknown import CAUTION, settings_of, unknown_types
 
@@ -83,11 +74,6 @@ class Overview:
     recent: Sequence[DeadLetter]
     #: The operations that are not finished.
     operations: Sequence[Operation]
-
-    @property
-    def states(self) -> list[tuple[State, int]]:
-        """The states with letters, and their counts."""
-        return [(state, count) for state, count in self.stats.by_state.items() if count]
 
     @property
     def open(self) -> list[tuple[State, int]]:
@@ -153,11 +139,11 @@ class Overview:
         ]
 
     @property
-    def kept_facts(self) -> list[Fact]:
+    def kept_facts(self) -> list[reports.Fact]:
         """The results of the last round of retention, and the contents of the archive."""
         found = self.keeping
-        retention = [] if found.round is None else retention_facts(found.round, self.at)
-        return given([*retention, *archive_facts(found)])
+        retention = [] if found.round is None else reports.retention_facts(found.round, self.at)
+        return given([*retention, *reports.archive_facts(found)])
 
 
 class OverviewPage(Handler):
@@ -169,16 +155,16 @@ class OverviewPage(Handler):
         """Show the overview; its numbers may be a few seconds old."""
         now, values = times.utc_now(), self.values()
         view = await self.site.recall("overview", lambda store: look(store, self.site, now))
-        losses = await self.site.consult(losses_of, "losses")
+        losses = await self.site.consult(reports.losses_of, "losses")
         wanted = read_range(values, _USUAL_RANGE)
         arrivals = await self.site.recall(
             ("arrivals", wanted.name), lambda store: arrivals_of(store, self.site, wanted, now)
         )
         kept = view.keeping.round
         self.page(
-            "overview", view, arrivals=arrivals, done=what_was_done(values), ignoring=IGNORING,
-            ages=[] if kept is None else named_ages(kept.kept.ages),
-            lost=given(lost_facts(losses)), reports=losses.lost.reports, most=_MOST_REPORTS,
+            "overview", view, arrivals=arrivals, done=what_was_done(values),
+            ages=[] if kept is None else reports.named_ages(kept.kept.ages),
+            lost=given(reports.lost_facts(losses)), reports=losses.lost.reports, most=_MOST_REPORTS,
         )  # fmt: skip
 
 
@@ -202,8 +188,10 @@ def look(store: Store, site: Site, now: datetime) -> Overview:
 #: Flower's machine.
 NUMBERS: Mapping[str, Callable[[DeadLetterQueue], dict[str, Any]]] = {
     "stats": lambda queue: records.stats_record(queue.store.monitoring.stats(times.utc_now())),
-    "retention": lambda queue: keeping_record(queue.store.reports.keeping(), times.utc_now()),
-    "recorder": lambda queue: lost_record(losses_of(queue)),
+    "retention": lambda queue: reports.keeping_record(
+        queue.store.reports.keeping(), times.utc_now()
+    ),
+    "recorder": lambda queue: reports.lost_record(reports.losses_of(queue)),
 }
 
 
