@@ -29,13 +29,18 @@ from celery_dlq.view.letters import (
     MEANINGS,
     argument_values,
     attempts_in_order,
+    first_step,
+    has_unread_body,
     named_arguments,
     own_traceback,
+    page_of_trace,
     said_of,
+    shown_body,
 )
 from celery_dlq.view.operations import (
     given_orders,
     letters_said,
+    named_values,
     outcome_text,
     state_word,
     why_text,
@@ -56,10 +61,11 @@ from celery_dlq.view.unknown import redrives_of
 
 __all__ = [
     "HELD", "MEANINGS", "actor_of", "address", "ago", "attempts_in_order", "attempts_of", "byte_size",
-    "counted", "diff", "duration", "ends_of", "fact", "given_orders", "holding", "last_part",
-    "letters_said", "line", "lines", "messages_of", "moment", "named_arguments", "outcome_text",
-    "own_traceback", "percent", "query", "rate", "redrives_of", "said", "said_of", "said_why",
-    "sentence", "short", "span", "standing", "state_kind", "state_word", "value", "why_text",
+    "counted", "diff", "duration", "ends_of", "fact", "first_step", "given_orders", "has_unread_body",
+    "holding", "last_part", "letters_said", "line", "lines", "messages_of", "moment", "named_arguments",
+    "named_values", "outcome_text", "own_traceback", "page_of_trace", "percent", "query", "rate",
+    "redrives_of", "said", "said_of", "said_why", "sentence", "short", "shown_body", "span", "standing",
+    "state_kind", "state_word", "value", "why_text",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from http import HTTPStatus
+from dataclasses import dataclass, field
+from http.client import responses
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -134,30 +134,17 @@ def problem_of(error: BaseException | None, status: int) -> Problem:
 
     :param status: Tornado's HTTP status for it.
     """
+    phrase, facts = responses.get(status, "Error"), dict[str, object]()
     if isinstance(error, CeleryDLQError):
-        known = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        return _made(known, _sentence(hide_known(str(error))))
-    if isinstance(error, Refused):
-        return replace(_made(error.status_code, error.why), facts=error.facts)
-    if isinstance(error, HTTPError):
-        return _made(status, _TEXTS.get(status) or f"{_phrase(status)}.")
-    return _made(status, _TEXTS.get(status) or _BUG)
-
-
-def _made(status: int, text: str) -> Problem:
-    return Problem(status=status, title=_TITLES.get(status) or _phrase(status), text=text)
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
-
-
-def _sentence(text: str) -> str:
-    said = visible(" ".join(text.split()))
-    return said if said.endswith((".", "!", "?")) else f"{said}."
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+        said = visible(" ".join(hide_known(str(error)).split()))
+        text = said if said.endswith((".", "!", "?")) else f"{said}."
+    elif isinstance(error, Refused):
+        status, text, facts = error.status_code, error.why, error.facts
+    else:
+        text = _TEXTS.get(status) or (f"{phrase}." if isinstance(error, HTTPError) else _BUG)
+    title = _TITLES.get(status) or responses.get(status, "Error")
+    return Problem(status=status, title=title, text=text, facts=facts)
 
 
 class Handler(BaseHandler):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError
 from celery_dlq.flower import charts
-from celery_dlq.flower.http.request import Given
+from celery_dlq.flower.http.request import Given, single_value
 from celery_dlq.flower.http.site import Site
 from celery_dlq.model.group import hour_of
 from celery_dlq.view.times import duration
@@ -64,12 +64,10 @@ def read_range(given: Given, usual: str, allowed: Collection[str] = tuple(RANGES
 
     :raises FilterError: it is not ``allowed``, or is given more than once.
     """
-    names = [name for name in given.get("range", ()) if name] or [usual]
-    if len(names) > 1:
-        raise FilterError("range is given more than once; give it once.")
-    if names[0] not in allowed:
-        raise FilterError(f"range must be one of {', '.join(allowed)}, not {names[0][:40]!r}.")
-    return RANGES[names[0]]
+    name = single_value(given, "range") or usual
+    if name not in allowed:
+        raise FilterError(f"range must be one of {', '.join(allowed)}, not {name[:40]!r}.")
+    return RANGES[name]
 
 
 @dataclass(frozen=True, kw_only=True)

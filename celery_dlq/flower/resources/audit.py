@@ -19,7 +19,6 @@ from celery_dlq.flower.http.request import (
 )
 from celery_dlq.store.base import ACTS, AuditRow, Rows
 from celery_dlq.view import lookup, times
-from celery_dlq.view.operations import named_values
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -43,10 +42,6 @@ class AuditView(FilterForm):
         return next(
             ((kind, name) for kind, name in found if name and isinstance(name, str)), ("", "")
         )
-
-    def recorded(self, detail: Mapping[str, Any]) -> str:
-        """Everything that is recorded about an act, except the diff of a change."""
-        return named_values({name: value for name, value in detail.items() if name != "changed"})
 
 
 class Audit(ListHandler):

@@ -14,7 +14,7 @@ from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, UnknownLetter
 from celery_dlq.flower import words
 from celery_dlq.flower.http.handler import Handler
-from celery_dlq.flower.http.request import Given, first_value, to_pairs
+from celery_dlq.flower.http.request import Given, first_value
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources.letter_acts import (
     DISCARDABLE,
@@ -38,14 +38,7 @@ from celery_dlq.view import automations as facts
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import compared, difference, own_tracebacks
-from celery_dlq.view.letters import (
-    HANDLINGS_SHOWN,
-    first_step,
-    has_unread_body,
-    page_of_trace,
-    said_of,
-    shown_body,
-)
+from celery_dlq.view.letters import HANDLINGS_SHOWN, said_of
 from celery_dlq.view.operations import why_text
 
 if TYPE_CHECKING:
@@ -160,36 +153,9 @@ class LetterView:
         return [*_ALLOWED.get(state, ()), *edit, *delete]
 
     @property
-    def itself(self) -> Sequence[tuple[str, str]]:
-        """The query of the page that deletes it."""
-        return [*to_pairs(only(self.letter.task_id, self.letter.state))]
-
-    @property
-    def next_step(self) -> str:
-        """The steps up to a redrive; empty if a redrive is the first."""
-        first = first_step(self.letter.reason)
-        return f"{first[:1].upper()}{first[1:]}redrive" if first else ""
-
-    @property
     def often(self) -> bool:
         """Whether a redrive needs ``again``, because of its redrive limit."""
         return has_been_redriven_often(self.letter)
-
-    @property
-    def trace_page(self) -> str:
-        """The page of its trace; empty if it has none."""
-        return page_of_trace(self.letter, self.site.settings.trace_url)
-
-    @property
-    def holder(self) -> str:
-        """The automatic redrive that holds it, if the settings still have it."""
-        names = {auto.name for auto in self.site.settings.auto_redrive}
-        return self.hold.name if self.hold is not None and self.hold.name in names else ""
-
-    @property
-    def body(self) -> str | None:
-        """The body, if its arguments could not be read."""
-        return shown_body(self.letter.envelope.body) if has_unread_body(self.letter) else None
 
     @property
     def values(self) -> list[str]:
