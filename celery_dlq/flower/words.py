@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
@@ -220,27 +219,19 @@ _FOREIGN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive lines of a traceback."""
-
-    text: str
-    #: ``app``, ``library``, or empty if the lines are not a frame.
-    kind: str
-
-
-def pieces(traceback: str) -> list[Piece]:
-    """``traceback``, split into frames and the text between them."""
+def pieces(traceback: str) -> list[tuple[str, str]]:
+    """``traceback``, split into frames and the text between them. Each piece has its lines, and its kind:
+    ``app``, ``library``, or empty if the lines are not a frame."""
     found: list[tuple[str, list[str]]] = []
-    for kind, line in _told(traceback):
+    for kind, line in _by_line(traceback):
         if kind is None and found:
             found[-1][1].append(line)
         else:
             found.append((kind or "", [line]))
-    return [Piece("\n".join(lines), kind) for kind, lines in found]
+    return [("\n".join(lines), kind) for kind, lines in found]
 
 
-def _told(traceback: str) -> Iterator[tuple[str | None, str]]:
+def _by_line(traceback: str) -> Iterator[tuple[str | None, str]]:
     """Each line with the kind of the piece that starts there; None if the line continues a piece."""
     in_frame, begun = False, False
     for line in traceback.rstrip().split("\n"):
@@ -258,8 +249,7 @@ def _told(traceback: str) -> Iterator[tuple[str | None, str]]:
 
 def _is_app(path: str) -> bool:
     # A worker may run this package from a checkout, and a user's project may be in a folder of the same
-    # name. The part of the path after that name shows
-    # which of the two it is.
+    # name. The part of the path after that name shows which of the two it is.
     _, name, module = path.replace("\\", "/").rpartition("/celery_dlq/")
     return not (_FOREIGN.search(path) or (name and module in _own_modules()))
 

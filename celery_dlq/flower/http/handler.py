@@ -12,23 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.web import HTTPError, RequestHandler
 
+from celery_dlq import errors
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import hide_known
-from celery_dlq.errors import (
-    AmbiguousId,
-    CeleryDLQError,
-    FilterError,
-    OperationError,
-    OrdersError,
-    RepairError,
-    SettingsError,
-    StoreError,
-    TriageError,
-    UnknownAutomation,
-    UnknownGroup,
-    UnknownLetter,
-    UnknownOperation,
-)
+from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower import charts, words
 from celery_dlq.flower.http import permission
 from celery_dlq.flower.http.request import (
@@ -104,20 +91,12 @@ _TITLES = {
     503: "The dead-letter store does not answer",
 }
 
-_STATUS: tuple[tuple[type[CeleryDLQError], int], ...] = (
-    (UnknownLetter, 404),
-    (UnknownOperation, 404),
-    (UnknownGroup, 404),
-    (UnknownAutomation, 404),
-    (AmbiguousId, 400),
-    (FilterError, 400),
-    (TriageError, 400),
-    (OrdersError, 400),
-    (RepairError, 400),
-    (OperationError, 409),
-    (SettingsError, 503),
-    (StoreError, 503),
-)
+_STATUS: tuple[tuple[int, tuple[type[errors.CeleryDLQError], ...]], ...] = (
+    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation)),
+    (400, (errors.AmbiguousId, FilterError, errors.TriageError, errors.OrdersError, errors.RepairError)),
+    (409, (errors.OperationError,)),
+    (503, (errors.SettingsError, errors.StoreError)),
+)  # fmt: skip
 
 _TEXTS = {
     400: "The request cannot be read; its address must be UTF-8, written with percent signs.",
@@ -136,7 +115,7 @@ def problem_of(error: BaseException | None, status: int) -> Problem:
     """
     phrase, facts = responses.get(status, "Error"), dict[str, object]()
     if isinstance(error, CeleryDLQError):
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+        status = next((status for status, kinds in _STATUS if isinstance(error, kinds)), 500)
         said = visible(" ".join(hide_known(str(error)).split()))
         text = said if said.endswith((".", "!", "?")) else f"{said}."
     elif isinstance(error, Refused):
@@ -262,10 +241,11 @@ class Handler(BaseHandler):
         :raises FilterError: it has another one, or they cannot be read.
         :raises Refused: the form has no mark that is valid, or was sent before.
         """
-        if self.is_api:
-            return self.known_values(*names)
         given = self.values()
-        self.take_mark(given, act)
+        if self.is_api:
+            check_names(given, names, "a field")
+        else:
+            self.take_mark(given, act)
         return given
 
     def take_mark(self, given: Given, act: str) -> None:

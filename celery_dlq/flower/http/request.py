@@ -39,6 +39,9 @@ WHY_LIMIT = 500
 #: Rows per page of the REST API by default, and at most.
 USUAL_ROWS, MOST_ROWS = 50, 500
 
+#: Digits of a number at most.
+_DIGITS = 18
+
 _Word = TypeVar("_Word", bound=Enum)
 
 
@@ -129,14 +132,15 @@ def choice(given: Given, name: str) -> bool:
     return value is not None
 
 
-def check_names(given: Given, known: Collection[str]) -> None:
+def check_names(given: Given, known: Collection[str], what: str = "a filter") -> None:
     """Check that all names are known; ignoring a misspelt one would widen an act.
 
+    :param what: what a name is, for the error.
     :raises FilterError: a name is unknown.
     """
     for name in given:
         if name not in known:
-            raise FilterError(unknown_name("a filter", name, known))
+            raise FilterError(unknown_name(what, name, known))
 
 
 def words_of(kind: type[_Word], name: str, given: Given) -> frozenset[_Word]:
@@ -159,19 +163,26 @@ def word_of(kind: type[_Word], name: str, value: str) -> _Word:
         raise FilterError(unknown_name(f"a {name}", value, known)) from None
 
 
+def whole_number(name: str, text: str, most: int | None = None) -> int:
+    """The number in the value ``text`` of ``name``.
+
+    :raises FilterError: it is not a whole number from 1 to ``most``.
+    """
+    # Python refuses to read very long numbers.
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) > 0
+    if is_number and (most is None or int(text) <= most):
+        return int(text)
+    bounds = "above zero" if most is None else f"from 1 to {most}"
+    raise FilterError(f"{name} must be a whole number {bounds}, not {text[:40]!r}.")
+
+
 def limit_of(given: Given) -> int:
     """The requested number of rows.
 
     :raises FilterError: it is not a number, or is out of range.
     """
     text = first_value(given, "limit")
-    if not text:
-        return USUAL_ROWS
-    # Longer texts are not numbers in this range, and Python refuses to read very long ones.
-    is_short = len(text) <= len(str(MOST_ROWS)) and text.isascii() and text.isdigit()
-    if not (is_short and 1 <= int(text) <= MOST_ROWS):
-        raise FilterError(f"limit must be a whole number from 1 to {MOST_ROWS}, not {text[:40]!r}.")
-    return int(text)
+    return whole_number("limit", text, MOST_ROWS) if text else USUAL_ROWS
 
 
 def _texts(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, list[str]]:

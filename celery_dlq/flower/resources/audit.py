@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.http.handler import ListHandler
 from celery_dlq.flower.http.request import (
-    USUAL_ROWS,
     FilterForm,
     Given,
     check_names,
     first_value,
+    limit_of,
     moment_of,
 )
 from celery_dlq.store.base import ACTS, AuditRow, Rows
@@ -22,9 +22,6 @@ from celery_dlq.view import lookup, times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-
-#: Acts per page.
-_LIMIT = USUAL_ROWS
 
 _NAMES = ("act", "who", "letter", "group", "since")
 
@@ -54,7 +51,7 @@ class Audit(ListHandler):
         """Show the newest acts, or those before a cursor."""
         given = self.values()
         find, after = finder_of(given, times.utc_now()), first_value(given, "after") or None
-        found = await self.site.ask(lambda store: find(store, after, _LIMIT))
+        found = await self.site.ask(lambda store: find(store, after, limit_of({})))
         self.page("audit", AuditView(given=given, rows=found.rows, next=found.next))
 
 

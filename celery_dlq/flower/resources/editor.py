@@ -62,17 +62,17 @@ class Draft:
     #: JSON by the names of ``PARTS``.
     texts: Mapping[str, str]
     #: The digest of the message that the editor was opened with.
-    seen: str
+    digest: str
     #: The reason for the audit, and whether it is redriven beyond its limit.
     why: str = ""
     again: bool = False
 
     @classmethod
-    def sent(cls, given: Given) -> Draft:
+    def of_form(cls, given: Given) -> Draft:
         """The draft in a form."""
         return cls(
             texts={name: first_value(given, name).replace("\r\n", "\n") for name in PARTS},
-            seen=first_value(given, "seen"),
+            digest=first_value(given, "seen"),
             why=reason_in(given),
             again=bool(first_value(given, "again")),
         )
@@ -137,7 +137,7 @@ class EditPage(Handler):
         does = first_value(given, "do", "save")
         if does not in _DOES:
             raise FilterError(f"do must be {', '.join(_DOES)}, not {clip(does, 40)!r}.")
-        draft = Draft.sent(given)
+        draft = Draft.of_form(given)
         try:
             await self._do(does, task_id, draft, given)
         except StoreError as error:
@@ -208,10 +208,10 @@ def check(queue: DeadLetterQueue, task_id: str, draft: Draft | None) -> EditView
     digest = digest_of(letter.envelope)
     if draft is None:
         found = contents_to_edit(queue.app, letter)
-        draft = Draft(texts={name: _seen(text_of(found[name])) for name in PARTS}, seen=digest)
+        draft = Draft(texts={name: _escaped(text_of(found[name])) for name in PARTS}, digest=digest)
     contents, problems = draft.read()
     diff, problem = ("", "") if problems else _change(queue, letter, contents)
-    is_outdated, name = draft.seen != digest, task_of(letter)
+    is_outdated, name = draft.digest != digest, task_of(letter)
     task = queue.redrive_context.app.tasks.get(name)
     signature = None
     if task is not None and {"args", "kwargs"} <= contents.keys():
@@ -241,7 +241,7 @@ def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str) -> Non
     if problems:
         raise RepairError("Nothing was saved; fix the parts that have a problem.")
     try:
-        queue.edit(task_id, who=who, why=draft.why, seen=draft.seen, **contents)
+        queue.edit(task_id, who=who, why=draft.why, seen=draft.digest, **contents)
     except MessageChanged as error:
         letter = lookup.letter(queue.store, task_id)
         changed = _who_changed(queue, letter, draft)
@@ -268,7 +268,7 @@ def _change(queue: DeadLetterQueue, letter: DeadLetter, contents: Contents) -> t
 def _who_changed(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> str:
     """Who has replaced the message that the editor was opened with, for people."""
     changes = queue.store.edits.of_letter(letter.task_id)
-    by = [one for one in changes if digest_of(one.before) == draft.seen]
+    by = [one for one in changes if digest_of(one.before) == draft.digest]
     said = "This message has changed since you opened the editor."
     if by:
         ago = times.age(by[-1].at, times.utc_now())
@@ -276,7 +276,7 @@ def _who_changed(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> st
     return said
 
 
-def _seen(text: str) -> str:
+def _escaped(text: str) -> str:
     # In JSON, such characters occur only in strings, where they can be escaped.
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text

@@ -14,20 +14,8 @@ from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.flower.http.handler import Handler, Refused, problem_of
 from celery_dlq.flower.http.request import Given, first_value
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.arrivals import (
-    OF_GROUPS,
-    Arrivals,
-    Range,
-    arrivals_of,
-    read_range,
-)
-from celery_dlq.flower.resources.groups import (
-    FieldError,
-    check_fields,
-    group_records,
-    read_act,
-    what_was_done,
-)
+from celery_dlq.flower.resources import groups
+from celery_dlq.flower.resources.arrivals import OF_GROUPS, Arrivals, Range, arrivals_of, read_range
 from celery_dlq.flower.resources.letter import Event, of_act
 from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import Group, GroupAct
@@ -171,12 +159,12 @@ class OneGroup(Handler):
             query = f"?range={wanted.name}" if "range" in given else ""
             self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
-        done = what_was_done(given)
+        done = groups.what_was_done(given)
         self.page("group", view, act="", given={}, problems={}, done=done)
 
     def _record(self, store: Store, prefix: str, now: datetime) -> dict[str, Any]:
         group = lookup.group(store, prefix, now)
-        [found] = group_records(self.site, store, [group], now)
+        [found] = groups.group_records(self.site, store, [group], now)
         return {**found, **grouping_of(store, group.fingerprint).record()}
 
 
@@ -195,18 +183,18 @@ class Decision(Handler):
         """Run the act, once per form."""
         given, now, act = self.values(), times.utc_now(), self.act
         if self.is_api:
-            check_fields(act, given)
-            self.reply(await self._decide(prefix, read_act(act, given, now), now))
+            groups.check_fields(act, given)
+            self.reply(await self._decide(prefix, groups.read_act(act, given, now), now))
             return
         try:
-            meant = read_act(act, given, now)
+            meant = groups.read_act(act, given, now)
             self.take_mark(given, f"{act} {prefix}")
             # By the store's clock, as the times of decisions are.
             age = timedelta(seconds=self.site.forms.age_s(first_value(given, "mark")))
             await self._decide(prefix, meant, now, made_at=now - age)
         except (TriageError, UnknownGroup, AmbiguousId) as error:
             # The form keeps what was typed.
-            name = error.name if isinstance(error, FieldError) else act
+            name = error.name if isinstance(error, groups.FieldError) else act
             wanted, problem = read_range({}, _USUAL_RANGE), problem_of(error, 400)
             view = await self.site.ask(lambda store: look_up(store, self.site, prefix, wanted, now))
             problems = {name: problem.text}
@@ -227,7 +215,7 @@ class Decision(Handler):
                 _check_undecided(group, who, made_at, now)
             queue.groups.decide(group.fingerprint, meant, who=who, now=now)
             changed = lookup.group(store, group.fingerprint, now)
-            return group_records(self.site, store, [changed], now)
+            return groups.group_records(self.site, store, [changed], now)
 
         [record] = await self.site.act(carry_out)
         return record

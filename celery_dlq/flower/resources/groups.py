@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,7 +14,6 @@ from celery_dlq.errors import FilterError, TriageError
 from celery_dlq.flower.http.handler import ListHandler
 from celery_dlq.flower.http.request import (
     NAMES,
-    USUAL_ROWS,
     FilterForm,
     Given,
     check_names,
@@ -21,6 +21,7 @@ from celery_dlq.flower.http.request import (
     limit_of,
     read_filter,
     single_value,
+    whole_number,
     words_of,
 )
 from celery_dlq.flower.http.site import Site
@@ -80,7 +81,7 @@ def _ignore(given: Given, now: datetime) -> Ignore:
     return Ignore(
         until=until or at,
         rate=_read(given, "rate", times.parse_hourly),
-        count=_read(given, "count", _number),
+        count=_read(given, "count", partial(whole_number, "count")),
     )
 
 
@@ -88,14 +89,8 @@ def _read(given: Given, name: str, read: Callable[[str], T]) -> T | None:
     text = first_value(given, name).strip()
     try:
         return read(text) if text else None
-    except ValueError as error:
+    except (ValueError, FilterError) as error:
         raise FieldError(name, str(error)) from error
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise ValueError(f"count must be a whole number above zero, not {text[:40]!r}.")
-    return int(text)
 
 
 def _zone(name: str) -> tzinfo:
@@ -167,7 +162,7 @@ def check_fields(act: str, given: Given) -> None:
     :raises FilterError: a field is unknown, missing, or is given more than once.
     """
     form = ACTS[act]
-    check_names(given, form.names)
+    check_names(given, form.names, "a field")
     for name in form.names:
         values = given.get(name, ())
         if len(values) > 1 or (form.needed and not values):
@@ -176,9 +171,6 @@ def check_fields(act: str, given: Given) -> None:
             )
             raise FilterError(f"{name} {only}")
 
-
-#: Groups per page.
-_LIMIT = USUAL_ROWS
 
 #: Parameters that are not filters on letters.
 _OTHERS = ("status", "mark", "owner", "after")
@@ -222,20 +214,24 @@ class Groups(ListHandler):
         """The largest groups, or those after a cursor. As on the command line, ignored groups are listed only
         on request."""
         given, now = self.values(), times.utc_now()
+        names, other = (GROUP_FILTERS, "limit") if self.is_api else (NAMES, "done")
+        wanted, find = finder_of(given, now, others=(*_OTHERS, other), names=names)
+        limit, after = limit_of(given), first_value(given, "after") or None
         if self.is_api:
-            await self._reply(given, now)
+
+            def look_up(store: Store) -> dict[str, Any]:
+                found = find(store, after, limit)
+                shown = group_records(self.site, store, found.rows, now)
+                return {"groups": shown, "next": found.next}
+
+            self.reply(await self.site.ask(look_up))
             return
-        wanted, find = finder_of(given, now, others=(*_OTHERS, "done"))
-        after = first_value(given, "after") or None
 
         def look(store: Store) -> tuple[list[GroupRow], str | None]:
-            found = find(store, after, _LIMIT)
+            found = find(store, after, limit)
             return group_rows(store, self.site, found.rows, now), found.next
 
-        key = (
-            "groups",
-            *sorted((name, *values) for name, values in given.items() if name != "done"),
-        )
+        key = ("groups", *sorted((name, *found) for name, found in given.items() if name != "done"))
         rows, following = await self.site.recall(key, look)
         near: Sequence[str] = ()
         if not rows and not after:
@@ -243,16 +239,6 @@ class Groups(ListHandler):
             near = await self.site.ask(lambda store: [*lookup.unknown_names(store, wanted, named)])
         view = GroupsView(given=given, rows=rows, next=following, near=near)
         self.page("groups", view, done=what_was_done(given))
-
-    async def _reply(self, given: Given, now: datetime) -> None:
-        _, find = finder_of(given, now, others=("limit", *_OTHERS), names=GROUP_FILTERS)
-        limit, after = limit_of(given), first_value(given, "after") or None
-
-        def look(store: Store) -> dict[str, Any]:
-            found = find(store, after, limit)
-            return {"groups": group_records(self.site, store, found.rows, now), "next": found.next}
-
-        self.reply(await self.site.ask(look))
 
 
 def finder_of(

@@ -16,14 +16,7 @@ from celery_dlq.flower import words
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.request import Given, first_value
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.letter_acts import (
-    DISCARDABLE,
-    check_some,
-    discard,
-    has_been_redriven_often,
-    only,
-    redrive_one,
-)
+from celery_dlq.flower.resources import letter_acts as acts
 from celery_dlq.model.automation import HeldLetter, actor_of
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling
@@ -155,7 +148,7 @@ class LetterView:
     @property
     def often(self) -> bool:
         """Whether a redrive needs ``again``, because of its redrive limit."""
-        return has_been_redriven_often(self.letter)
+        return acts.has_been_redriven_often(self.letter)
 
     @property
     def values(self) -> list[str]:
@@ -315,16 +308,19 @@ def _carry_out(queue: DeadLetterQueue, act: str, task_id: str, given: Given, who
     :raises OperationError: the state of the letter does not allow it.
     """
     if act == "redrive":
-        return f"done=redriven&operation={redrive_one(queue, task_id, given, who).id}"
+        return f"done=redriven&operation={acts.redrive_one(queue, task_id, given, who).id}"
     if act == "discard":
-        number, said = discard(queue, only(task_id, *DISCARDABLE), given, who), "discarded"
+        number, said = (
+            acts.discard(queue, acts.only(task_id, *acts.DISCARDABLE), given, who),
+            "discarded",
+        )
     elif act == "undiscard":
-        wanted = only(task_id, State.DISCARDED)
+        wanted = acts.only(task_id, State.DISCARDED)
         number = queue.store.closing.undiscard(wanted, who=who, now=times.utc_now())
         said = "reopened"
     else:
-        number, said = queue.unpark(only(task_id, State.PARKED), who=who), "run now"
-    check_some(number, task_id, said)
+        number, said = queue.unpark(acts.only(task_id, State.PARKED), who=who), "run now"
+    acts.check_some(number, task_id, said)
     return f"done={act}ed"
 
 

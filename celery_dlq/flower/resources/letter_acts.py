@@ -12,7 +12,15 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.http.request import Given, Take, choice, first_value, reason_in, single_value
+from celery_dlq.flower.http.request import (
+    Given,
+    Take,
+    choice,
+    first_value,
+    reason_in,
+    single_value,
+    whole_number,
+)
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
@@ -98,8 +106,8 @@ def _requested(wanted: Filter, taken: Filter) -> Filter:
 def read_orders(given: Given) -> Orders:
     """The orders of a redrive.
 
-    :raises OrdersError: a value is invalid.
-    :raises FilterError: a value is given more than once.
+    :raises OrdersError: the rate is invalid.
+    :raises FilterError: another value is invalid, or is given more than once.
     """
     rate = (single_value(given, "rate") or "").strip()
     try:
@@ -227,11 +235,7 @@ def read_why(given: Given) -> str:
 
 def _number(given: Given, name: str) -> int | None:
     text = (single_value(given, name) or "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text[:18]) > 0 and len(text) <= 18):
-        raise OrdersError(f"{name} must be a whole number above zero, not {text[:40]!r}.")
-    return int(text)
+    return whole_number(name, text) if text else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from support.factories import T0, attempt, letter, operation
 from support.stores import redriving
 
 from celery_dlq import Escalate, Ticket
-from celery_dlq.flower.resources import groups
+from celery_dlq.flower.http import request
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen, Resolve
 from celery_dlq.model.operation import OperationState, Orders
@@ -108,7 +108,7 @@ class TestList:
         ]
 
     def test_pages_follow_each_other(self, ann, store, monkeypatch):
-        monkeypatch.setattr(groups, "_LIMIT", 1)
+        monkeypatch.setattr(request, "USUAL_ROWS", 1)
         page = ann.get(f"{GROUPS}?exception=ValueError&exception=")
         assert page.find("a", rel="next") == []
         page = ann.get(f"{GROUPS}?status=open")
