@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
@@ -63,7 +64,7 @@ __all__ = [
     "counted", "diff", "duration", "ends_of", "fact", "first_step", "given_orders", "has_unread_body",
     "holding", "last_part", "letters_said", "line", "lines", "messages_of", "moment", "named_arguments",
     "named_values", "outcome_text", "own_traceback", "page_of_trace", "percent", "query", "rate",
-    "redrives_of", "said", "said_of", "said_why", "sentence", "short", "shown_body", "span", "standing",
+    "redrives_of", "said", "said_of", "said_why", "sentence", "short", "shown_body", "standing",
     "state_kind", "state_word", "value", "why_text",
 ]  # fmt: skip
 
@@ -219,19 +220,27 @@ _FOREIGN = re.compile(
 )
 
 
-def pieces(traceback: str) -> list[tuple[str, str]]:
-    """``traceback``, split into frames and the text between them. Each piece has its lines, and its kind:
-    ``app``, ``library``, or empty if the lines are not a frame."""
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive lines of a traceback."""
+
+    text: str
+    #: ``app``, ``library``, or empty if the lines are not a frame.
+    kind: str
+
+
+def pieces(traceback: str) -> list[Piece]:
+    """``traceback``, split into frames and the text between them."""
     found: list[tuple[str, list[str]]] = []
-    for kind, line in _by_line(traceback):
+    for kind, line in _told(traceback):
         if kind is None and found:
             found[-1][1].append(line)
         else:
             found.append((kind or "", [line]))
-    return [("\n".join(lines), kind) for kind, lines in found]
+    return [Piece("\n".join(lines), kind) for kind, lines in found]
 
 
-def _by_line(traceback: str) -> Iterator[tuple[str | None, str]]:
+def _told(traceback: str) -> Iterator[tuple[str | None, str]]:
     """Each line with the kind of the piece that starts there; None if the line continues a piece."""
     in_frame, begun = False, False
     for line in traceback.rstrip().split("\n"):
@@ -249,7 +258,8 @@ def _by_line(traceback: str) -> Iterator[tuple[str | None, str]]:
 
 def _is_app(path: str) -> bool:
     # A worker may run this package from a checkout, and a user's project may be in a folder of the same
-    # name. The part of the path after that name shows which of the two it is.
+    # name. The part of the path after that name shows
+    # which of the two it is.
     _, name, module = path.replace("\\", "/").rpartition("/celery_dlq/")
     return not (_FOREIGN.search(path) or (name and module in _own_modules()))
 

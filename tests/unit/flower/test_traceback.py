@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dlq.flower.words import pieces
+from celery_dlq.flower.words import Piece, pieces
 
 
 def frame(path, rest="\n    call()"):
@@ -30,7 +30,7 @@ def frame(path, rest="\n    call()"):
     ],
 )
 def test_the_path_of_a_frame_decides_its_kind(path, kind):
-    assert pieces(frame(path)) == [(frame(path), kind)]
+    assert pieces(frame(path)) == [Piece(frame(path), kind)]
 
 
 def test_the_lines_of_a_frame_are_one_piece():
@@ -52,11 +52,11 @@ def test_the_lines_of_a_frame_are_one_piece():
         ]
     )
     found = pieces(text)
-    assert [kind for _, kind in found] == ["", "app", "", "library", ""]
-    assert found[1][0] == own
-    assert "\n".join(text for text, _ in found) == text
+    assert [piece.kind for piece in found] == ["", "app", "", "library", ""]
+    assert found[1].text == own
+    assert "\n".join(piece.text for piece in found) == text
 
 
 @pytest.mark.parametrize("text", ["x", "\n\n", '  File "', '  File "a", line x', "[" * 100])
 def test_text_that_is_not_a_traceback_stays_text(text):
-    assert {kind for _, kind in pieces(text)} == {""}
+    assert {piece.kind for piece in pieces(text)} == {""}
