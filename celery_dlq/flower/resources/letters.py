@@ -59,6 +59,28 @@ _ARGUMENT = re.compile(r"([\w.-]+=)(?!=)(.+)", re.S)
 #: All letters with values: those of parked retries are not kept.
 _STORED = frozenset(State) - {State.PARKED}
 
+#: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
+#: below 300 ms.
+SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
+
+#: Seconds for a search by the REST API, or for a part of a file. A program can wait longer than a person.
+API_PATIENCE_S = 2.0
+
+#: The numbers of letters that an act has just closed or deleted.
+DONE = ("discarded", "deleted")
+
+#: The name of the box.
+BOX = "q"
+
+#: The fields of a filter whose names are compared with those of letters.
+_NAMED = ("task", "exception", "queue", "route", "release")
+
+#: Closed letters in words, with their states; and names that no letter has, each with those that are near.
+Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
+
+#: Rows of a file that are read, and sent, together.
+TOGETHER = 500
+
 
 def read_line(line: str) -> tuple[Pairs, str]:
     """A line that a person typed, such as ``task:charge order_id=4711 bad currency``: its filters, and the
@@ -97,26 +119,6 @@ def _has(store: Store, **wanted: Any) -> bool:
     """Whether a letter matches; without a search for one that only a search finds."""
     page = store.letters.find(Filter(**wanted, states=_STORED), limit=1, patience_s=0)
     return bool(page.letters or page.further)
-
-
-#: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
-#: below 300 ms.
-SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
-
-#: Seconds for a search by the REST API, or for a part of a file. A program can wait longer than a person.
-API_PATIENCE_S = 2.0
-
-#: The numbers of letters that an act has just closed or deleted.
-DONE = ("discarded", "deleted")
-
-#: The name of the box.
-BOX = "q"
-
-#: The fields of a filter whose names are compared with those of letters.
-_NAMED = ("task", "exception", "queue", "route", "release")
-
-#: Closed letters in words, with their states; and names that no letter has, each with those that are near.
-Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,9 +290,6 @@ def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
     lacks them, or it asks for none."""
     return store.values.kept().since if wanted.asks_for_values else None
 
-
-#: Rows of a file that are read, and sent, together.
-TOGETHER = 500
 
 #: Reads a part of a list after a cursor, in a thread; returns it with the cursor of the next part, which is
 #: None at the end.
