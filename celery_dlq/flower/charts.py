@@ -7,12 +7,14 @@ has the time in attributes, so that a script can write its tooltip in local time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from itertools import pairwise
 
 from celery_dlq.flower.words import span
+from celery_dlq.model.operation import Counts
 from celery_dlq.view.text import counted, visible
 
 #: The height of a chart and the length of a bar, in SVG units.
@@ -42,6 +44,11 @@ class Bin:
         return span(self.since, self.until)
 
 
+def bins_of(edges: Sequence[datetime], counts: Sequence[int]) -> list[Bin]:
+    """The columns between ``edges``."""
+    return [Bin(*span, count) for span, count in zip(pairwise(edges), counts, strict=True)]
+
+
 @dataclass(frozen=True)
 class Part:
     """One part of a stacked bar.
@@ -59,7 +66,7 @@ def columns(bins: Sequence[Bin], label: str, *, most: int = 0) -> str:
 
     :param most: the highest count of other charts that have the same scale.
     """
-    top = scale(max(most, _most(bins)))[1]
+    top = scale(max(most, highest(bins)))[1]
     width = max(1, len(bins)) * _STEP - _GAP
     shapes = [
         *(_rule(width, height) for height in (0.0, HEIGHT / 2)),
@@ -89,6 +96,18 @@ def bar(count: int, top: int, label: str) -> str:
     length = LENGTH * _share(count, top)
     shape = f'<rect class="dlq-fill" width="{_number(length)}" height="10"></rect>'
     return _svg("bar", LENGTH, 10.0, label, [shape] if count else [])
+
+
+def progress(counts: Counts) -> list[Part]:
+    """The letters of an operation by state, the ones with an outcome first, for :func:`stack`."""
+    return [
+        Part("succeeded", counts.succeeded, "succeeded"),
+        Part("failed again", counts.failed, "failed"),
+        Part("without an outcome", counts.unknown, "unknown"),
+        Part("awaited", counts.sent, "sent"),
+        Part("skipped", counts.skipped, "skipped"),
+        Part("left", counts.left, "left"),
+    ]
 
 
 def stack(parts: Sequence[Part], label: str) -> str:
@@ -165,7 +184,8 @@ def _summed(label: str, bins: Sequence[Bin]) -> str:
     return f"{label}: {total:,} in total, at most {most.count:,} ({most.label})"
 
 
-def _most(bins: Sequence[Bin]) -> int:
+def highest(bins: Iterable[Bin]) -> int:
+    """The highest count of ``bins``; 0 without any."""
     return max((item.count for item in bins), default=0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,13 @@ from tornado.routing import URLSpec
 from tornado.template import Loader, Template
 from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
-from celery_dlq.flower.http.handler import Api, Handler, Page
+from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import STATIC, Site
 from celery_dlq.flower.resources import (
     audit,
     automations,
     bulk,
-    compare,
     editor,
-    export,
     group,
     groups,
     letter,
@@ -29,7 +28,6 @@ from celery_dlq.flower.resources import (
     letters,
     operations,
     overview,
-    unknown,
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -108,8 +106,13 @@ class Route:
         literal, *others = re.split(r"\{\w+\}", self.path)
         return re.escape(literal) + "".join(_PART + re.escape(text) for text in others)
 
+    def spec(self, site: Site) -> URLSpec:
+        """The route for Tornado."""
+        given = {"site": site, "act": self.act, "is_api": self.path.startswith("/api/")}
+        return URLSpec(re.escape(site.links.root) + self.pattern, self.handler, given, self.name)
 
-class _Nothing(Handler):
+
+class Nothing(Handler):
     """Answers for an address that has nothing."""
 
     def prepare(self) -> None:
@@ -118,67 +121,46 @@ class _Nothing(Handler):
         raise HTTPError(404)
 
 
-class NoPage(_Nothing, Page):
-    """Answers for an address that no page has."""
-
-
-class NoResource(_Nothing, Api):
-    """Answers for an address of the REST API that nothing has."""
-
-
-def _acts(path: str, handler: type[Handler], *acts: str) -> list[Route]:
+def _acts(path: str, handler: type[Handler], acts: Iterable[str]) -> list[Route]:
     """The addresses of acts: their names follow ``path``."""
     return [Route(f"{path}/{act}", handler, act=act) for act in acts]
 
 
+def _shared(root: str) -> list[Route]:
+    """The addresses below ``root`` that have a page as well as a place in the REST API."""
+    return [
+        Route(f"{root}/groups", groups.Groups),
+        Route(f"{root}/groups/{{fingerprint}}", group.OneGroup),
+        *_acts(f"{root}/groups/{{fingerprint}}", group.Decision, groups.ACTS),
+        Route(f"{root}/letters/{{id}}", letter.OneLetter),
+        *_acts(root, bulk.ManyLetters, letter_acts.ACTS),
+        Route(f"{root}/operations", operations.Operations),
+        Route(f"{root}/operations/{{id}}", operations.OneOperation),
+        *_acts(f"{root}/operations/{{id}}", operations.Move, operations.ACTS),
+        Route(f"{root}/automations", automations.Automations),
+        Route(f"{root}/automations/{{name}}", automations.OneAutomation),
+        Route(f"{root}/automations/{{name}}/dry-run", automations.Trial),
+        *_acts(f"{root}/automations/{{name}}", automations.Move, automations.ACTS),
+    ]
+
+
 PAGES = (
     Route("/dead-letters", overview.OverviewPage, "dlq"),
-    Route("/dead-letters/groups", groups.GroupsPage),
-    Route("/dead-letters/groups/{fingerprint}", group.GroupPage),
-    Route("/dead-letters/groups/{fingerprint}/{act}", group.DecisionPage),
-    Route("/dead-letters/letters", letters.LettersPage),
-    Route("/dead-letters/compare", compare.ComparePage),
-    Route("/dead-letters/letters/{id}", letter.LetterPage),
-    *_acts(
-        "/dead-letters/letters/{id}",
-        letter.LetterAct,
-        "redrive",
-        "discard",
-        "undiscard",
-        "unpark",
-    ),
+    Route("/dead-letters/letters", letters.Letters),
+    Route("/dead-letters/compare", letter.Compare),
+    *_acts("/dead-letters/letters/{id}", letter.LetterAct, letter.ACTS),
     Route("/dead-letters/letters/{id}/edit", editor.EditPage),
     Route("/dead-letters/of-task/{id}", letter.OfTask),
-    *_acts("/dead-letters", bulk.ManyLettersPage, *letter_acts.ACTS),
-    Route("/dead-letters/operations", operations.OperationsPage),
-    Route("/dead-letters/operations/{id}", operations.OperationPage),
-    Route("/dead-letters/operations/{id}/{act}", operations.OperationAct),
-    Route("/dead-letters/audit", audit.AuditPage),
-    Route("/dead-letters/unknown-exceptions", unknown.UnknownPage),
-    Route("/dead-letters/export/{name}", export.ExportPage),
-    Route("/dead-letters/automations", automations.AutosPage),
-    Route("/dead-letters/automations/{name}", automations.AutoPage),
-    Route("/dead-letters/automations/{name}/dry-run", automations.TrialPage),
-    *_acts("/dead-letters/automations/{name}", automations.AutoAct, *automations.ACTS),
+    Route("/dead-letters/audit", audit.Audit),
+    Route("/dead-letters/unknown-exceptions", overview.UnknownPage),
+    Route("/dead-letters/export/{name}", letters.Export),
+    *_shared("/dead-letters"),
 )
 
 API = (
     Route("/api/dead-letters", letters.Letters),
-    Route("/api/dead-letters/letters/{id}", letter.OneLetter),
-    Route("/api/dead-letters/groups", groups.Groups),
-    Route("/api/dead-letters/groups/{fingerprint}", group.OneGroup),
-    *_acts("/api/dead-letters/groups/{fingerprint}", groups.Decision, *groups.ACTS),
-    Route("/api/dead-letters/stats", overview.Statistics),
-    Route("/api/dead-letters/retention", overview.Retention),
-    Route("/api/dead-letters/recorder", overview.Recorder),
-    *_acts("/api/dead-letters", bulk.ManyLetters, *letter_acts.ACTS),
-    Route("/api/dead-letters/operations", operations.Operations),
-    Route("/api/dead-letters/operations/{id}", operations.OneOperation),
-    *_acts("/api/dead-letters/operations/{id}", operations.Move, *operations.ACTS),
-    Route("/api/dead-letters/automations", automations.Automations),
-    Route("/api/dead-letters/automations/{name}", automations.OneAutomation),
-    Route("/api/dead-letters/automations/{name}/dry-run", automations.AutoTrial),
-    *_acts("/api/dead-letters/automations/{name}", automations.MoveAuto, *automations.ACTS),
+    *_acts("/api/dead-letters", overview.Numbers, overview.NUMBERS),
+    *_shared("/api/dead-letters"),
 )
 
 
@@ -187,12 +169,7 @@ def url_specs(site: Site) -> list[URLSpec]:
     root = re.escape(site.links.root)
     return [
         URLSpec(root + r"/dead-letters/static/(.*)", StaticFileHandler, {"path": str(STATIC)}),
-        *(
-            URLSpec(
-                root + route.pattern, route.handler, {"site": site, "act": route.act}, route.name
-            )
-            for route in (*PAGES, *API)
-        ),
-        URLSpec(root + r"/dead-letters/.*", NoPage, {"site": site}),
-        URLSpec(root + r"/api/dead-letters/.*", NoResource, {"site": site}),
+        *(route.spec(site) for route in (*PAGES, *API)),
+        URLSpec(root + r"/dead-letters/.*", Nothing, {"site": site}),
+        URLSpec(root + r"/api/dead-letters/.*", Nothing, {"site": site, "is_api": True}),
     ]

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from celery_dlq.base.bounded import in_thread
@@ -81,18 +80,13 @@ def look_at(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-@dataclass(frozen=True)
-class _Kept:
-    value: Any
-    until: float
-
-
 class Snapshots:
     """A cache of aggregates that may be a few seconds old. Concurrent requests share one call."""
 
     def __init__(self, calls: Calls, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._calls, self._monotonic = calls, monotonic
-        self._kept: dict[Hashable, _Kept] = {}
+        #: The results, each with the time until which it is kept.
+        self._kept: dict[Hashable, tuple[Any, float]] = {}
         #: Calls that have begun since the last change.
         self._running: dict[Hashable, asyncio.Future[Any]] = {}
 
@@ -102,8 +96,8 @@ class Snapshots:
         :raises NotYet: it took too long. The result is cached for the next request.
         """
         kept = self._kept.get(key)
-        if kept is not None and kept.until > self._monotonic():
-            value: T = kept.value
+        if kept is not None and kept[1] > self._monotonic():
+            value: T = kept[0]
             return value
         if key not in self._running:
             started = self._calls.start(work)
@@ -124,6 +118,6 @@ class Snapshots:
         if done.cancelled() or done.exception() is not None or not is_current:
             return
         self._kept.pop(key, None)
-        self._kept[key] = _Kept(done.result(), self._monotonic() + ttl_s)
+        self._kept[key] = (done.result(), self._monotonic() + ttl_s)
         while len(self._kept) > _KEPT:
             del self._kept[next(iter(self._kept))]

@@ -1,43 +1,38 @@
-"""The base of all our handlers: permission, headers and errors."""
+"""The base of all our handlers: the values of a request, permission, headers, and answers as a page or as
+JSON. Errors are a status, a title, and a sentence that names the next step."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from http.client import responses
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tornado.web import HTTPError, RequestHandler
 
+from celery_dlq import errors
 from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import hide_known
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower import words
-from celery_dlq.flower.http.permission import (
-    FOREIGN,
-    NO_AUTHENTICATION,
-    UNPROVEN,
-    actor_of,
-    asks_who,
-    is_browser,
-    is_foreign,
-    is_open,
-    why_no_changes,
-)
-from celery_dlq.flower.http.problems import Problem, Refused, problem_of
+from celery_dlq.flower import charts, words
+from celery_dlq.flower.http import permission
 from celery_dlq.flower.http.request import (
+    FilterForm,
     Given,
-    asked,
     check_names,
-    first,
+    first_value,
+    form_values,
+    json_values,
+    query_values,
     read_filter,
-    reason_in,
-    sent,
-    sent_json,
 )
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.lookup import NOT_KEPT, hash_secret_arguments, with_positions
+from celery_dlq.view.text import visible
 
 if TYPE_CHECKING:
     BaseHandler = RequestHandler
@@ -63,19 +58,92 @@ _REPLAYED = (
 )
 
 
-class Handler(BaseHandler):
-    """Flower authenticates the requests; changes need further permission."""
+class Refused(HTTPError):
+    """A request that was refused.
 
-    #: Whether every change needs the XSRF token of a browser.
-    always_token = False
+    :param status: the HTTP status.
+    :param why: the reason, shown to the user.
+    :param facts: further values for programs.
+    """
+
+    def __init__(self, status: int, why: str, **facts: object) -> None:
+        super().__init__(status)
+        self.why = why
+        self.facts = facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """An error as it is shown to the user."""
+
+    status: int
+    title: str
+    text: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+_TITLES = {
+    400: "Invalid request",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    409: "No longer possible",
+    503: "The dead-letter store does not answer",
+}
+
+_STATUS: tuple[tuple[int, tuple[type[errors.CeleryDLQError], ...]], ...] = (
+    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation)),
+    (400, (errors.AmbiguousId, FilterError, errors.TriageError, errors.OrdersError, errors.RepairError)),
+    (409, (errors.OperationError,)),
+    (503, (errors.SettingsError, errors.StoreError)),
+)  # fmt: skip
+
+_TEXTS = {
+    400: "The request cannot be read; its address must be UTF-8, written with percent signs.",
+    401: "Flower needs a user name and a password; log in with valid ones.",
+    404: "This page does not exist. Go back to the overview.",
+    405: "This address does not accept this HTTP method.",
+}
+
+_BUG = "Something went wrong. See Flower's log for details."
+
+
+def problem_of(error: BaseException | None, status: int) -> Problem:
+    """The problem that describes ``error``.
+
+    :param status: Tornado's HTTP status for it.
+    """
+    phrase, facts = responses.get(status, "Error"), dict[str, object]()
+    if isinstance(error, CeleryDLQError):
+        status = next((status for status, kinds in _STATUS if isinstance(error, kinds)), 500)
+        said = visible(" ".join(hide_known(str(error)).split()))
+        text = said if said.endswith((".", "!", "?")) else f"{said}."
+    elif isinstance(error, Refused):
+        status, text, facts = error.status_code, error.why, error.facts
+    else:
+        text = _TEXTS.get(status) or (f"{phrase}." if isinstance(error, HTTPError) else _BUG)
+    title = _TITLES.get(status) or responses.get(status, "Error")
+    return Problem(status=status, title=title, text=text, facts=facts)
+
+
+class Handler(BaseHandler):
+    """Answers for a resource: with a page for people, which works without JavaScript, or with JSON in the
+    REST API. Flower authenticates the requests; changes need further permission."""
+
+    #: The page's entry in our navigation.
+    tab = "letters"
     #: The act that the handler runs; its route says which.
     act: str = ""
+    #: Whether the address is in the REST API.
+    is_api = False
+    #: The HTTP methods that only the page has.
+    of_page: Collection[str] = ()
 
-    def initialize(self, site: Site, act: str = "") -> None:
+    def initialize(self, site: Site, act: str = "", *, is_api: bool = False) -> None:
         """Called by Tornado for each request."""
         self.site = site
         self.links: Links = site.links
-        self.act = act
+        self.act, self.is_api = act, is_api
 
     def set_default_headers(self) -> None:
         """Replaces Flower's headers, which let other sites read."""
@@ -94,61 +162,99 @@ class Handler(BaseHandler):
         """Does nothing: :meth:`prepare` checks the token after the user, on every version of Flower."""
 
     def prepare(self) -> None:
-        """Check that the user is logged in, and may make changes."""
+        """Check that the user is logged in, and may make changes. Like Flower's own, the REST API refuses
+        requests without authentication, unless it was opened."""
+        if self.is_api and not permission.asks_who(self.site.options) and not permission.is_open():
+            raise Refused(401, permission.NO_AUTHENTICATION)
         if not self.current_user:
-            self.refuse_stranger()
+            self._refuse_stranger()
+        elif self.is_api and self.request.method in self.of_page:
+            raise HTTPError(405)
         elif self.request.method not in _LOOKING:
-            self.check_change()
+            self._check_change()
 
-    def refuse_stranger(self) -> None:
-        """Answer a request without a user."""
-        raise Refused(401, _SESSION_ENDED)
+    def _refuse_stranger(self) -> None:
+        """Redirect a page to the login; the data of a form is not kept."""
+        if self.is_api or self.request.method not in {"GET", "HEAD"}:
+            raise Refused(401 if self.is_api else 403, _SESSION_ENDED)
+        url = self.get_login_url()
+        self.redirect(
+            f"{url}{'&' if '?' in url else '?'}{words.query([('next', self.request.uri or '/')])}"
+        )
 
-    def check_change(self) -> None:
+    def _check_change(self) -> None:
         """Check that this request may change something.
 
         :raises Refused: it may not.
         """
-        why_not = self.why_no_changes
-        if why_not:
-            raise Refused(403, why_not)
+        if self.why_no_changes:
+            raise Refused(403, self.why_no_changes)
         headers = self.request.headers
-        if is_foreign(headers, self.request.host):
-            raise Refused(403, FOREIGN)
-        if self.always_token or is_browser(headers):
-            self._check_token()
-
-    def _check_token(self) -> None:
+        if permission.is_foreign(headers, self.request.host):
+            raise Refused(403, permission.FOREIGN)
+        if self.is_api and not permission.is_browser(headers):
+            return
         try:
             # Flower's version of this method skips the token in some cases.
             RequestHandler.check_xsrf_cookie(self)
         except HTTPError:
-            raise Refused(403, UNPROVEN) from None
+            raise Refused(403, permission.UNPROVEN) from None
 
     @property
     def why_no_changes(self) -> str | None:
         """Why this Flower makes no changes; None if it does."""
-        return why_no_changes(self.site.options)
+        return permission.why_no_changes(self.site.options)
 
     @property
     def actor(self) -> str:
         """The name of the user, for the audit."""
-        return actor_of(
+        return permission.actor_of(
             self.current_user,
             self.request.headers,
             self.request.remote_ip or "?",
             self.site.options,
         )
 
-    def asked(self, *names: str) -> Given:
-        """The names and values of the query string.
+    def values(self) -> Given:
+        """The names and values of the request: in its address, its form, or its JSON object.
+
+        :raises FilterError: they cannot be read.
+        """
+        if self.request.method in _LOOKING:
+            return query_values(self.request)
+        return json_values(self.request) if self.is_api else form_values(self.request)
+
+    def known_values(self, *names: str) -> Given:
+        """The names and values of the request.
 
         :param names: the names that it may have.
-        :raises FilterError: it has another one, or they are not UTF-8.
+        :raises FilterError: it has another one, or they cannot be read.
         """
-        given = asked(self.request)
+        given = self.values()
         check_names(given, names)
         return given
+
+    def act_values(self, act: str, *names: str) -> Given:
+        """The names and values of a request that runs ``act``. The mark of its form is taken.
+
+        :param names: the names that a JSON object may have.
+        :raises FilterError: it has another one, or they cannot be read.
+        :raises Refused: the form has no mark that is valid, or was sent before.
+        """
+        given = self.values()
+        if self.is_api:
+            check_names(given, names, "a field")
+        else:
+            self.take_mark(given, act)
+        return given
+
+    def take_mark(self, given: Given, act: str) -> None:
+        """Take the mark of a form that runs ``act``.
+
+        :raises Refused: it has none that is valid, or was sent before.
+        """
+        if not self.site.forms.take(first_value(given, "mark"), act, self.actor):
+            raise Refused(409, _REPLAYED)
 
     def filter_in(self, given: Given, *, others: Collection[str] = ()) -> Filter:
         """The filter in ``given``, whose arguments are also found in the positions that the app's tasks give
@@ -158,10 +264,41 @@ class Handler(BaseHandler):
         :raises FilterError: a name or a value is invalid, or values are not kept.
         """
         wanted = read_filter(given, times.utc_now(), others=others)
-        if wanted.asks_for_values and not self.site.search_values:
+        if wanted.asks_for_values and not self.site.settings.search_values:
             raise FilterError(NOT_KEPT)
         wanted = hash_secret_arguments(self.site.redactor, wanted)
         return with_positions(self.site.app, wanted) if wanted.args else wanted
+
+    def page(
+        self, template: str, view: Any, status: int = 200, *, done: str = "", **others: Any
+    ) -> None:
+        """Render one of our templates with ``view``, ``others``, and the values of every page: ``words``,
+        ``charts``, ``site``, ``links``, ``tab``, ``mark``.
+
+        :param done: what an act has done that has led to the page.
+        """
+        self.set_status(status)
+        # Read it before the headers are written, because it may set its cookie.
+        token = self.xsrf_token.decode()
+        self.render(
+            f"dlq_{template}.html",
+            view=view, words=words, charts=charts, site=self.site, links=self.links, tab=self.tab,
+            token=token, mark=self.mark, locked=self.why_no_changes, done=done, **others,
+        )  # fmt: skip
+
+    def mark(self, act: str) -> str:
+        """A mark for a form of this user that runs ``act``."""
+        return self.site.forms.mark(act, self.actor)
+
+    def see(self, address: str) -> None:
+        """Redirect after a form, so that reloading does not send it again."""
+        self.redirect(address, status=303)
+
+    def reply(self, record: Any, status: int = 200) -> None:
+        """Answer with JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(dump_json(record))
 
     def log_exception(
         self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
@@ -173,7 +310,7 @@ class Handler(BaseHandler):
             super().log_exception(typ, value, tb)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with an error."""
+        """Answer with an error, as a page that names the next step or as JSON."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         problem = problem_of(error, status_code)
         self.set_status(problem.status)
@@ -184,98 +321,31 @@ class Handler(BaseHandler):
         if not hasattr(self, "_current_user"):
             # The error may come from reading the current user.
             self.current_user = None
-        self.show_problem(problem)
+        if self.is_api:
+            said = {"status": problem.status, "title": problem.title, "text": problem.text}
+            self.reply({"error": {**said, **problem.facts}}, problem.status)
+        else:
+            self.show_problem(problem)
 
     def show_problem(self, problem: Problem) -> None:
-        """Write the error as a page or as JSON."""
-        raise NotImplementedError
-
-
-class Page(Handler):
-    """A page for people. It works without JavaScript."""
-
-    #: The page's entry in our navigation.
-    tab = "letters"
-    always_token = True
-
-    def refuse_stranger(self) -> None:
-        """Redirect to the login; the data of a form is not kept."""
-        if self.request.method not in {"GET", "HEAD"}:
-            raise Refused(403, _SESSION_ENDED)
-        url = self.get_login_url()
-        self.redirect(
-            f"{url}{'&' if '?' in url else '?'}{words.query(next=self.request.uri or '/')}"
-        )
-
-    def page(self, template: str, view: Any, status: int = 200, **others: Any) -> None:
-        """Render one of our templates with ``view``, ``others``, and the values of every page: ``words``,
-        ``links``, ``tab``, ``mark``."""
-        self.set_status(status)
-        # Read it before the headers are written, because it may set its cookie.
-        token = self.xsrf_token.decode()
-        self.render(
-            f"dlq_{template}.html",
-            view=view, words=words, links=self.links, tab=self.tab, token=token, mark=self.mark,
-            locked=self.why_no_changes, **others,
-        )  # fmt: skip
-
-    def mark(self, act: str) -> str:
-        """A mark for a form of this user that runs ``act``."""
-        return self.site.forms.mark(act, self.actor)
-
-    def sent_for(self, act: str) -> Given:
-        """The names and values of a form that runs ``act``; takes its mark.
-
-        :raises FilterError: they are not UTF-8.
-        :raises Refused: the form has no mark that is valid, or was sent before.
-        """
-        given = sent(self.request)
-        self.take_mark(given, act)
-        return given
-
-    def take_mark(self, given: Given, act: str) -> None:
-        """Take the mark of a form that runs ``act``.
-
-        :raises Refused: it has none that is valid, or was sent before.
-        """
-        if not self.site.forms.take(first(given, "mark"), act, self.actor):
-            raise Refused(409, _REPLAYED)
-
-    def show_problem(self, problem: Problem) -> None:
-        """Write the error as a page that names the next step."""
+        """Write the error as a page."""
         self.page("error", problem, problem.status)
 
-    def see(self, address: str) -> None:
-        """Redirect after a form, so that reloading does not send it again."""
-        self.redirect(address, status=303)
 
+class ListHandler(Handler):
+    """Answers for a list. Its page shows an error in the filters beside their form."""
 
-class Api(Handler):
-    """The REST API. Like Flower's own, it refuses requests without authentication, unless it was opened."""
-
-    def prepare(self) -> None:
-        """Check that Flower has authentication, or that its API was opened."""
-        if not asks_who(self.site.options) and not is_open():
-            raise Refused(401, NO_AUTHENTICATION)
-        super().prepare()
-
-    def sent_reason(self) -> str:
-        """The reason of an act, in a body with no other field.
-
-        :raises FilterError: the body has another field, or is not a JSON object.
-        """
-        given = sent_json(self.request)
-        if given.keys() - {"why"}:
-            raise FilterError("The body may have only the field why; leave the others out.")
-        return reason_in(given)
-
-    def reply(self, record: Any, status: int = 200) -> None:
-        """Answer with JSON."""
-        self.set_status(status)
-        self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(dump_json(record))
+    #: The name of the template, and the values for it.
+    template = ""
+    view: type[FilterForm] = FilterForm
 
     def show_problem(self, problem: Problem) -> None:
-        """Write the error as JSON."""
-        said = {"status": problem.status, "title": problem.title, "text": problem.text}
-        self.reply({"error": {**said, **problem.facts}}, problem.status)
+        """Write the error as the page with the form, if the form can correct it."""
+        if problem.status != 400:
+            super().show_problem(problem)
+            return
+        try:
+            given = self.values()
+        except FilterError:
+            given = {}
+        self.page(self.template, self.view(given=given, problem=problem.text), 400)

@@ -4,12 +4,11 @@ filters among them have the names of the command line."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tornado.httputil import HTTPServerRequest
 
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 #: The given names and values; a name may have several values.
 Given = Mapping[str, Sequence[str]]
 
+#: Filters as names and values; a name may be in several of them.
+Pairs = Sequence[tuple[str, str]]
+
 #: Bytes of JSON at most.
 BODY_LIMIT = 1_048_576
 
@@ -37,10 +39,13 @@ WHY_LIMIT = 500
 #: Rows per page of the REST API by default, and at most.
 USUAL_ROWS, MOST_ROWS = 50, 500
 
+#: Digits of a number at most.
+_DIGITS = 18
+
 _Word = TypeVar("_Word", bound=Enum)
 
 
-def asked(request: HTTPServerRequest) -> dict[str, list[str]]:
+def query_values(request: HTTPServerRequest) -> Given:
     """The names and values of the query string.
 
     :raises FilterError: they are not UTF-8.
@@ -48,7 +53,7 @@ def asked(request: HTTPServerRequest) -> dict[str, list[str]]:
     return _texts(request.query_arguments)
 
 
-def sent(request: HTTPServerRequest) -> dict[str, list[str]]:
+def form_values(request: HTTPServerRequest) -> Given:
     """The names and values of a form.
 
     :raises FilterError: they are not UTF-8.
@@ -56,7 +61,7 @@ def sent(request: HTTPServerRequest) -> dict[str, list[str]]:
     return _texts(request.body_arguments)
 
 
-def sent_json(request: HTTPServerRequest) -> dict[str, list[str]]:
+def json_values(request: HTTPServerRequest) -> Given:
     """The names and values of a JSON object, like those of a form: numbers as text, lists as several values,
     true as ``1``, false and null as no value.
 
@@ -64,21 +69,17 @@ def sent_json(request: HTTPServerRequest) -> dict[str, list[str]]:
     """
     if request.body and not request.headers.get("Content-Type", "").startswith("application/json"):
         raise FilterError("The body must be JSON, with Content-Type: application/json.")
-    return {name: list(_values(name, value)) for name, value in _object(request.body).items()}
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    if len(body) > BODY_LIMIT:
+    if len(request.body) > BODY_LIMIT:
         raise FilterError(
             f"The body has more than {BODY_LIMIT:,} bytes; use a filter instead of ids."
         )
     try:
-        found = json.loads(body or b"{}")
+        found = json.loads(request.body or b"{}")
     except (ValueError, RecursionError) as error:
         raise FilterError(f"The body is not valid JSON: {error}.") from error
     if not isinstance(found, dict):
         raise FilterError('The body must be a JSON object, such as {"task": "shop.charge"}.')
-    return found
+    return {name: list(_values(name, value)) for name, value in found.items()}
 
 
 def _values(name: str, value: Any) -> Iterator[str]:
@@ -93,7 +94,7 @@ def _values(name: str, value: Any) -> Iterator[str]:
             )
 
 
-def first(given: Given, name: str, default: str = "") -> str:
+def first_value(given: Given, name: str, default: str = "") -> str:
     """The first value of ``name``."""
     values = given.get(name) or (default,)
     return values[0]
@@ -101,20 +102,20 @@ def first(given: Given, name: str, default: str = "") -> str:
 
 def reason_in(given: Given) -> str:
     """The reason of an act; empty if none is given."""
-    return first(given, "why").strip()[:WHY_LIMIT]
+    return first_value(given, "why").strip()[:WHY_LIMIT]
 
 
-def filled(given: Given, name: str) -> list[str]:
+def nonblank(given: Given, name: str) -> list[str]:
     """The values of ``name`` without blank ones, which forms send."""
     return [value for value in given.get(name, ()) if value.strip()]
 
 
-def one(given: Given, name: str) -> str | None:
+def single_value(given: Given, name: str) -> str | None:
     """The value of ``name``, or None if it is not given.
 
     :raises FilterError: it has several.
     """
-    values = filled(given, name)
+    values = nonblank(given, name)
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
     return values[0] if values else None
@@ -125,20 +126,21 @@ def choice(given: Given, name: str) -> bool:
 
     :raises FilterError: it has another value than :data:`YES`.
     """
-    value = one(given, name)
+    value = single_value(given, name)
     if value not in (None, YES):
         raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
     return value is not None
 
 
-def check_names(given: Given, known: Collection[str]) -> None:
+def check_names(given: Given, known: Collection[str], what: str = "a filter") -> None:
     """Check that all names are known; ignoring a misspelt one would widen an act.
 
+    :param what: what a name is, for the error.
     :raises FilterError: a name is unknown.
     """
     for name in given:
         if name not in known:
-            raise FilterError(unknown_name("a filter", name, known))
+            raise FilterError(unknown_name(what, name, known))
 
 
 def words_of(kind: type[_Word], name: str, given: Given) -> frozenset[_Word]:
@@ -161,19 +163,26 @@ def word_of(kind: type[_Word], name: str, value: str) -> _Word:
         raise FilterError(unknown_name(f"a {name}", value, known)) from None
 
 
+def whole_number(name: str, text: str, most: int | None = None) -> int:
+    """The number in the value ``text`` of ``name``.
+
+    :raises FilterError: it is not a whole number from 1 to ``most``.
+    """
+    # Python refuses to read very long numbers.
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) > 0
+    if is_number and (most is None or int(text) <= most):
+        return int(text)
+    bounds = "above zero" if most is None else f"from 1 to {most}"
+    raise FilterError(f"{name} must be a whole number {bounds}, not {text[:40]!r}.")
+
+
 def limit_of(given: Given) -> int:
     """The requested number of rows.
 
     :raises FilterError: it is not a number, or is out of range.
     """
-    text = first(given, "limit")
-    if not text:
-        return USUAL_ROWS
-    # Longer texts are not numbers in this range, and Python refuses to read very long ones.
-    is_short = len(text) <= len(str(MOST_ROWS)) and text.isascii() and text.isdigit()
-    if not (is_short and 1 <= int(text) <= MOST_ROWS):
-        raise FilterError(f"limit must be a whole number from 1 to {MOST_ROWS}, not {text[:40]!r}.")
-    return int(text)
+    text = first_value(given, "limit")
+    return whole_number("limit", text, MOST_ROWS) if text else USUAL_ROWS
 
 
 def _texts(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, list[str]]:
@@ -214,11 +223,11 @@ def read_filter(
     :raises FilterError: a name or a value is invalid. No mistake may widen the filter to all letters.
     """
     check_names(given, (*names, *others))
-    texts: dict[str, Any] = {name: one(given, name) for name in TEXTS}
+    texts: dict[str, Any] = {name: single_value(given, name) for name in TEXTS}
     words: dict[str, Any] = {
         name: word_of(kind, name, value)
         for name, kind in WORDS.items()
-        if (value := one(given, name))
+        if (value := single_value(given, name))
     }
     ids = tuple(dict.fromkeys(given.get("id", ())))
     if "" in ids:
@@ -226,7 +235,7 @@ def read_filter(
         raise FilterError("An id is empty; give it a value, or leave it out.")
     if len(ids) > ID_LIMIT:
         raise FilterError(f"The request has more than {ID_LIMIT:,} ids; use a filter instead.")
-    arguments, values = (filled(given, name) for name in REPEATED)
+    arguments, values = (nonblank(given, name) for name in REPEATED)
     if len(arguments) + len(values) > VALUE_LIMIT:
         raise FilterError(f"The request has more than {VALUE_LIMIT} values; leave some out.")
     return Filter(
@@ -236,21 +245,16 @@ def read_filter(
         args=tuple(map(Argument.read, arguments)),
         values=tuple(values),
         states=words_of(State, "state", given),
-        since=moment_of("since", one(given, "since"), now),
-        until=moment_of("until", one(given, "until"), now),
+        since=moment_of("since", single_value(given, "since"), now),
+        until=moment_of("until", single_value(given, "until"), now),
         held=choice(given, "held"),
     )
 
 
-def fields_of(given: Given) -> dict[str, list[str]]:
-    """The filters that are set; empty fields of the form are left out."""
-    found = {name: filled(given, name) for name in NAMES}
-    return {name: items for name, items in found.items() if items}
-
-
-def pairs_of(fields: Given) -> list[tuple[str, str]]:
-    """Filters as names and values, in the order of the form."""
-    return [(name, item) for name in NAMES for item in fields.get(name, ())]
+def pairs_in(given: Given, names: Iterable[str] = NAMES) -> Pairs:
+    """The filters that are set, as names and values in the order of ``names``; without the empty fields of
+    a form."""
+    return [(name, value) for name in names for value in nonblank(given, name)]
 
 
 def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
@@ -302,30 +306,26 @@ class FilterForm:
     given: Given
     #: The error in the form.
     problem: str = ""
-    #: The filters that are set.
-    pairs: Sequence[tuple[str, str]] = ()
+    rows: Sequence[Any] = ()
     #: The cursor of the next page; empty on the last one.
-    next: str = ""
+    next: str | None = ""
+    #: The names of the filters.
+    names: ClassVar[Sequence[str]] = NAMES
 
     def value(self, name: str) -> str:
         """The value of a field."""
-        return first(self.given, name)
+        return first_value(self.given, name)
 
     def has(self, name: str, value: str) -> bool:
         """Whether a choice is selected."""
         return value in self.given.get(name, ())
 
     @property
-    def query(self) -> str:
-        """The filters, as in an address."""
-        return urlencode(self.pairs)
+    def pairs(self) -> Pairs:
+        """The filters that are set."""
+        return pairs_in(self.given, self.names)
 
     @property
-    def narrowed(self) -> bool:
-        """Whether any filter is set."""
-        return bool(self.pairs)
-
-    @property
-    def later(self) -> bool:
+    def is_later(self) -> bool:
         """Whether this is not the first page."""
         return bool(self.value("after"))

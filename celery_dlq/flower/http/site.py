@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from celery_dlq.api.queue import DeadLetterQueue
@@ -16,7 +15,7 @@ from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import SettingsError
 from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.permission import Forms
-from celery_dlq.model.route import Route, owner_of
+from celery_dlq.model.route import owner_of
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
@@ -26,8 +25,6 @@ from celery_dlq.worker.end.closing import DEAD_STATE
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.upkeep.automation.definition import AutoRedrive
-    from celery_dlq.upkeep.retention import Retention
 
 STATIC = Path(__file__).parents[1] / "static"
 
@@ -82,8 +79,8 @@ class Links:
 
     def _made(self, base: str, parts: tuple[str, ...], query: Pairs) -> str:
         path = "".join(f"/{quote(part, safe='')}" for part in parts)
-        asked = urlencode(list(query))
-        return f"{self.root}{base}{path}" + (f"?{asked}" if asked else "")
+        values = urlencode(list(query))
+        return f"{self.root}{base}{path}" + (f"?{values}" if values else "")
 
 
 @lru_cache
@@ -110,71 +107,28 @@ class Site:
         self.links: Links = Links(self.options.url_prefix)
         self.forms: Forms = Forms()
         # Longer than the database's own timeouts, whose errors are more precise.
-        self.calls: Calls = Calls(
-            2 * self._setting(lambda found: found.store_timeout, Settings().store_timeout)
-        )
+        self.calls: Calls = Calls(2 * _settings_of(self.app).store_timeout)
         self.snapshots: Snapshots = Snapshots(self.calls)
         self._making = threading.Lock()
 
     @cached_property
+    def settings(self) -> Settings:
+        """The settings of the app; the defaults if they are not valid: each page shows why."""
+        return _settings_of(self.app)
+
+    @property
     def dead_state(self) -> str:
         """The state of dead-lettered tasks in Flower's list; empty if Flower does not show them."""
-        return self._setting(lambda found: DEAD_STATE if found.events else "", "")
-
-    @cached_property
-    def has_archive(self) -> bool:
-        """Whether the app has an archive."""
-        return self._setting(lambda found: found.archive_url is not None, False)
-
-    @cached_property
-    def search_values(self) -> int:
-        """How many values of a letter's arguments are kept for searches."""
-        return self._setting(lambda found: found.search_values, 0)
-
-    @cached_property
-    def trace_url(self) -> str:
-        """The template of the addresses of traces; empty without one."""
-        return self._setting(lambda found: found.trace_url, "")
-
-    @cached_property
-    def kept_arrivals(self) -> timedelta | None:
-        """How long counts of arrivals are kept, by the settings; None for ever."""
-        retention = cast("Retention | None", self._setting(lambda found: found.retention, None))
-        return None if retention is None else retention.arrivals
-
-    def owner_of(self, route: str) -> str:
-        """The owner of the route with this name, by the settings; empty if it has none."""
-        return owner_of(route, self._routes)
-
-    @cached_property
-    def _routes(self) -> Sequence[Route]:
-        return self._setting(lambda found: found.routes, ())
-
-    def _setting(self, read: Callable[[Settings], T], default: T) -> T:
-        """A value of the settings, or ``default`` if they are not valid: each page shows why."""
-        try:
-            return read(Settings.from_app(self.app))
-        except SettingsError:
-            return default
+        return DEAD_STATE if self.settings.events else ""
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Hides secrets. Unlike that of the queue, it does not wait for another thread.
+        """Hides secrets. Unlike that of the queue, it does not wait for another thread."""
+        return Redactor(self.settings.redact, self.settings.search_redacted_key)
 
-        :raises SettingsError: a ``dlq_*`` setting is not valid.
-        """
-        chosen = Settings.from_app(self.app)
-        return Redactor(chosen.redact, chosen.search_redacted_key)
-
-    @cached_property
-    def auto_redrives(self) -> Sequence[AutoRedrive]:
-        """The automatic redrives of the app, in the order in which they come first.
-
-        :raises SettingsError: a ``dlq_*`` setting is not valid.
-        """
-        # The queue itself may just be made in a thread.
-        found: Sequence[AutoRedrive] = Settings.from_app(self.app).auto_redrive
-        return found
+    def owner_of(self, route: str) -> str:
+        """The owner of the route with this name, by the settings; empty if it has none."""
+        return owner_of(route, self.settings.routes)
 
     def parameters(self, task: str) -> Sequence[str]:
         """The names of the positional parameters of a task; empty if this Flower does not have its code."""
@@ -190,14 +144,28 @@ class Site:
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         :raises StoreError: the store does not answer, or not in time.
         """
-        return await self.calls.run(lambda: question(self._shown()))
+        return await self.calls.run(lambda: question(self._redacted_store()))
 
-    async def consult_now(self, question: Callable[[DeadLetterQueue], T]) -> T:
-        """The answer of the queue to a question that changes nothing.
+    async def recall(
+        self, key: Hashable, question: Callable[[Store], T], fresh_s: float = FRESH_S
+    ) -> T:
+        """The store's answer; a cached one for the same ``key`` may be up to ``fresh_s`` seconds old."""
+        return await self.snapshots.get(key, fresh_s, lambda: question(self._redacted_store()))
+
+    async def consult(
+        self,
+        question: Callable[[DeadLetterQueue], T],
+        key: Hashable = None,
+        fresh_s: float = FRESH_S,
+    ) -> T:
+        """The answer of the queue to a question that changes nothing. With a ``key``, it may be up to
+        ``fresh_s`` seconds old.
 
         :raises CeleryDLQError: it has none, or the store does not answer in time.
         """
-        return await self.calls.run(lambda: question(self.queue()))
+        if key is None:
+            return await self.calls.run(lambda: question(self.queue()))
+        return await self.snapshots.get(key, fresh_s, lambda: question(self.queue()))
 
     async def act(self, work: Callable[[DeadLetterQueue], T]) -> T:
         """Make a change.
@@ -210,20 +178,7 @@ class Site:
         finally:
             self.snapshots.forget()
 
-    async def recall(
-        self, key: Hashable, question: Callable[[Store], T], fresh_s: float = FRESH_S
-    ) -> T:
-        """The store's answer; a cached one for the same ``key`` may be up to ``fresh_s`` seconds old."""
-        return await self.snapshots.get(key, fresh_s, lambda: question(self._shown()))
-
-    async def consult(
-        self, key: Hashable, question: Callable[[DeadLetterQueue], T], fresh_s: float = FRESH_S
-    ) -> T:
-        """The answer of the queue to a question that changes nothing; a cached one for the same ``key``
-        may be up to ``fresh_s`` seconds old."""
-        return await self.snapshots.get(key, fresh_s, lambda: question(self.queue()))
-
-    def _shown(self) -> Store:
+    def _redacted_store(self) -> Store:
         queue = self.queue()
         return redacting(queue.store, queue.redactor)
 
@@ -239,3 +194,10 @@ class Site:
             # One thread opens the store. The pages use its clock.
             times.CLOCK.set_ahead(queue.store.clock_ahead())
             return queue
+
+
+def _settings_of(app: Any) -> Settings:
+    try:
+        return Settings.from_app(app)
+    except SettingsError:
+        return Settings()

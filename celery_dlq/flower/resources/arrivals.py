@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError
 from celery_dlq.flower import charts
-from celery_dlq.flower.http.request import Given
+from celery_dlq.flower.http.request import Given, single_value
 from celery_dlq.flower.http.site import Site
 from celery_dlq.model.group import hour_of
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+    from celery_dlq.upkeep.retention import Retention
 
 _HOUR = timedelta(hours=1)
 
@@ -64,87 +64,23 @@ def read_range(given: Given, usual: str, allowed: Collection[str] = tuple(RANGES
 
     :raises FilterError: it is not ``allowed``, or is given more than once.
     """
-    names = [name for name in given.get("range", ()) if name] or [usual]
-    if len(names) > 1:
-        raise FilterError("range is given more than once; give it once.")
-    if names[0] not in allowed:
-        raise FilterError(f"range must be one of {', '.join(allowed)}, not {names[0][:40]!r}.")
-    return RANGES[names[0]]
+    name = single_value(given, "range") or usual
+    if name not in allowed:
+        raise FilterError(f"range must be one of {', '.join(allowed)}, not {name[:40]!r}.")
+    return RANGES[name]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """Arrivals as a chart, and its texts."""
+    """The arrivals in a range."""
 
     range: Range
-    #: The beginning of each column, and the end of the last one.
-    edges: Sequence[datetime]
-    #: The arrivals by minute or hour.
-    counts: Mapping[datetime, int]
-    site: Site
-    #: The fingerprint of the group; empty for all letters.
-    group: str = ""
-
-    @property
-    def bins(self) -> list[charts.Bin]:
-        """The columns."""
-        spans = list(pairwise(self.edges))
-        counts = [0] * len(spans)
-        for moment, count in self.counts.items():
-            place = int((moment - self.edges[0]) / self.range.step)
-            # Failures of a worker whose clock is ahead count in the last column.
-            counts[min(len(spans) - 1, max(0, place))] += count
-        return [charts.Bin(*span, count) for span, count in zip(spans, counts, strict=True)]
-
-    @property
-    def chart(self) -> str:
-        """The columns."""
-        return charts.columns(self.bins, f"Arrivals in the last {self.range.label}")
-
-    @property
-    def total(self) -> int:
-        """The arrivals in the whole range."""
-        return sum(found.count for found in self.bins)
-
-    @property
-    def busiest(self) -> int:
-        """The most arrivals in a column."""
-        return max(found.count for found in self.bins)
-
-    @property
-    def scale(self) -> list[int]:
-        """The numbers beside the chart, from the top."""
-        middle, end = charts.scale(self.busiest)
-        return [end, middle, 0]
-
-    @property
-    def labels(self) -> list[datetime]:
-        """The moments under the chart, before "now"."""
-        return [self.edges[0], self.edges[len(self.edges) // 2]]
-
-    @property
-    def rows(self) -> list[charts.Bin]:
-        """The columns with letters, the newest first."""
-        return [found for found in reversed(self.bins) if found.count]
-
-    @property
-    def ranges(self) -> list[tuple[str, str, bool]]:
-        """The choice of ranges: name, address, and whether it is shown."""
-        links = self.site.links
-        page = links.group(self.group) if self.group else links.page()
-        names = OF_GROUPS if self.group else RANGES
-        return [(name, f"{page}?range={name}", name == self.range.name) for name in names]
-
-    @property
-    def note(self) -> str:
-        """The limit of the counts, as a sentence; empty if they have all columns."""
-        kept = self.site.kept_arrivals
-        if kept is None or self.range.columns * self.range.step <= kept:
-            return ""
-        return (
-            f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
-            "columns may lack letters."
-        )
+    #: The columns of their chart.
+    bins: Sequence[charts.Bin]
+    #: The choice of ranges: name, and address.
+    ranges: Sequence[tuple[str, str]]
+    #: The limit of the counts, as a sentence; empty if they have all columns.
+    note: str
 
 
 def arrivals_of(
@@ -155,8 +91,29 @@ def arrivals_of(
     :param group: its fingerprint; empty for all letters.
     """
     edges = range_.edges(now)
-    counts = _counts_of(store, group, range_, edges[0], now)
-    return Arrivals(range=range_, edges=edges, counts=counts, site=site, group=group)
+    counts = [0] * range_.columns
+    for moment, count in _counts_of(store, group, range_, edges[0], now).items():
+        place = int((moment - edges[0]) / range_.step)
+        # Failures of a worker whose clock is ahead count in the last column.
+        counts[min(range_.columns - 1, max(0, place))] += count
+    page = site.links.group(group) if group else site.links.page()
+    names = OF_GROUPS if group else RANGES
+    return Arrivals(
+        range=range_,
+        bins=charts.bins_of(edges, counts),
+        ranges=[(name, f"{page}?range={name}") for name in names],
+        note=_limit_of(range_, site.settings.retention),
+    )
+
+
+def _limit_of(range_: Range, retention: Retention | None) -> str:
+    kept = None if retention is None else retention.arrivals
+    if kept is None or range_.columns * range_.step <= kept:
+        return ""
+    return (
+        f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
+        "columns may lack letters."
+    )
 
 
 def _counts_of(

@@ -3,41 +3,27 @@ redrive would do now, and their buttons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import OperationError
-from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import first, limit_of, reason_in
-from celery_dlq.flower.resources.letters import Row, rows_of
-from celery_dlq.model.automation import EVERY, AutoState, AutoStatus
-from celery_dlq.model.handling import Handling
+from celery_dlq.flower.http.handler import Handler
+from celery_dlq.flower.http.request import first_value, limit_of, reason_in
+from celery_dlq.flower.words import with_short_ids
+from celery_dlq.model.automation import EVERY, AutoStatus
 from celery_dlq.store.base import Filter
 from celery_dlq.view import automations as facts
 from celery_dlq.view import times
-from celery_dlq.view.automations import (
-    SeenAuto,
-    auto_record,
-    in_the_way,
-    look_record,
-    seen_auto,
-    seen_autos,
-    whole_auto_record,
-)
-from celery_dlq.view.letters import said_of
 from celery_dlq.view.lookup import redacting
 from celery_dlq.view.operations import given_orders
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
+    from celery_dlq.model.handling import Handling
+    from celery_dlq.model.letter import DeadLetter
     from celery_dlq.store import Store
     from celery_dlq.upkeep.automation.redriver import Look
-
-#: The latest letters of one.
-_LATEST = 50
 
 #: Letters of a trial.
 _LETTERS = 50
@@ -62,236 +48,130 @@ ACTS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """A state that a person or an automatic redrive itself has set, and the acts that it allows."""
-
-    status: AutoStatus
-
-    @property
-    def since(self) -> datetime | None:
-        """When it was stopped by its own name; None if it was not."""
-        return None if self.status.state is AutoState.ACTIVE else self.status.at
-
-    @property
-    def acts(self) -> Sequence[str]:
-        """The acts that the state allows: to stop, or to start again."""
-        return ("pause",) if self.status.state is AutoState.ACTIVE else ("resume",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutosView(Standing):
-    """The values of the list. The status is that of all together."""
-
-    rows: Sequence[AutoView]
-    done: str = ""
-    none: str = facts.NO_AUTOMATIONS
-    #: The name of all together in addresses.
-    all_name: str = EVERY
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoView(Standing):
-    """An automation in the list, and the values of its page."""
-
-    seen: SeenAuto
-    #: The latest letters that it had; empty in the list.
-    latest: Sequence[Handling] = ()
-    done: str = ""
-    none: str = facts.NO_LETTERS
-
-    @property
-    def acts(self) -> Sequence[str]:
-        """The acts that its state allows."""
-        can_run = self.seen.redrive is not None and not self.seen.stopped
-        return [*super().acts, *(("run",) if can_run else ())]
-
-    @property
-    def parts(self) -> list[tuple[str, list[facts.Fact]]]:
-        """Its definition, orders and conditions, with their titles."""
-        redrive = self.seen.redrive
-        parts: list[tuple[str, Iterable[facts.Fact]]] = [
-            ("Definition", facts.definition(self.seen.auto))
-        ]
-        if redrive is not None:
-            parts.append(("Conditions", facts.conditions(redrive)))
-            parts.append(("Orders", given_orders(redrive.orders)))
-        given = [(title, facts.given(pairs)) for title, pairs in parts]
-        return [(title, pairs) for title, pairs in given if pairs]
-
-    @property
-    def state(self) -> list[facts.Fact]:
-        """Its state, who set it, and its next look."""
-        return facts.given(facts.state(self.seen))
-
-    def said(self, handling: Handling) -> str:
-        """Why a handling failed, or what its verdict says."""
-        return said_of(handling.detail, handling.error)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialView:
-    """The result of a trial of an automatic redrive."""
-
-    look: Look
-    #: Why a worker would not do it now.
-    not_now: Sequence[str]
-    #: The letters on the page, by their ids; without those that have been deleted since.
-    rows: Mapping[str, Row] = field(default_factory=dict)
-    limit: int = _LETTERS
-
-    @property
-    def summary(self) -> str:
-        """The result, in a sentence."""
-        return facts.look_summary(self.look)
-
-    @property
-    def waiting(self) -> list[tuple[int, str]]:
-        """How many letters wait, by reason, the most first."""
-        return facts.waiting(self.look)
-
-    @property
-    def letters(self) -> list[str]:
-        """The letters that it would send."""
-        return [one.task_id for one in self.look.letters]
-
-    @property
-    def held(self) -> list[tuple[str, str]]:
-        """The letters that it would hold, each with the reason."""
-        return list(self.look.held.items())
-
-
-class AutosPage(Page):
-    """``/dead-letters/automations``"""
+class Automations(Handler):
+    """``/dead-letters/automations``, and the same in the REST API."""
 
     tab = "automations"
 
     async def get(self) -> None:
-        """Show all automations of the app."""
-        done = first(self.asked("done"), "done")
-        view = await self.site.consult("automations", look, _FRESH_S)
-        self.page("automations", replace(view, done=_DONE_TO_ALL.get(done, "")))
+        """All automatic redrives of the app, and its handlers, each in the order in which they come first."""
+        given = self.known_values(*(() if self.is_api else ("done",)))
+        if self.is_api:
+            self.reply(await self.site.consult(_records))
+            return
+        status, autos = await self.site.consult(look, "automations", _FRESH_S)
+        done = _DONE_TO_ALL.get(first_value(given, "done"), "")
+        self.page("automations", autos, every=status, none=facts.NO_AUTOMATIONS, done=done)
 
 
-class AutoPage(Page):
-    """``/dead-letters/automations/<name>``"""
+class OneAutomation(Handler):
+    """``/dead-letters/automations/<name>``, and the same in the REST API."""
 
     tab = "automations"
 
     async def get(self, name: str) -> None:
-        """Show one automation."""
-        done = first(self.asked("done"), "done")
-        view = await self.site.consult(
-            ("automation", name, _LATEST), lambda queue: look_up(queue, name, _LATEST), _FRESH_S
+        """One automation: its definition, its state, and its latest letters; at most two seconds old."""
+        given = self.known_values("limit" if self.is_api else "done")
+        limit = limit_of(given)
+        seen, latest = await self.site.consult(
+            lambda queue: look_up(queue, name, limit), ("automation", name, limit), _FRESH_S
         )
-        self.page("automation", replace(view, done=ACTS.get(done, "")))
+        if self.is_api:
+            self.reply(facts.whole_auto_record(seen, latest))
+        else:
+            done = ACTS.get(first_value(given, "done"), "")
+            self.page(
+                "automation", seen, latest=latest, none=facts.NO_LETTERS, done=done,
+                state=facts.given(facts.state(seen)), parts=_parts(seen),
+            )  # fmt: skip
 
 
-class TrialPage(Page):
-    """``/dead-letters/automations/<name>/dry-run``"""
+class Trial(Handler):
+    """``/dead-letters/automations/<name>/dry-run``, and the same in the REST API."""
 
     tab = "automations"
 
     async def get(self, name: str) -> None:
-        """Show what an automatic redrive would do now; it may be ten seconds old."""
-        self.asked()
-        view = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
-        rows = await self.site.ask(lambda store: _rows(store, view.look))
-        self.page("auto_trial", replace(view, rows=rows))
+        """What an automatic redrive would do now; at most ten seconds old."""
+        self.known_values()
+        found, not_now = await self.site.consult(
+            lambda queue: attempt(queue, name), ("auto-trial", name)
+        )
+        if self.is_api:
+            self.reply(facts.look_record(found, not_now))
+            return
+        rows = await self.site.ask(lambda store: _rows(store, found))
+        parts = (
+            ("send", "Would be sent", [(one.task_id, "") for one in found.letters]),
+            ("hold", "Would be held", list(found.held.items())),
+        )
+        said, waiting = facts.look_summary(found), facts.waiting(found)
+        self.page(
+            "auto_trial", found, not_now=not_now, rows=rows, parts=parts, limit=_LETTERS,
+            said=said, waiting=waiting,
+        )  # fmt: skip
 
 
-class AutoAct(Page):
-    """``POST /dead-letters/automations/<name>/<act>``; the name ``*`` stands for all."""
+class Move(Handler):
+    """``POST /dead-letters/automations/<name>/<act>``, and the same in the REST API: pause, resume or run.
+    The name ``*`` stands for all."""
 
     tab = "automations"
 
     async def post(self, name: str) -> None:
         """Run the act, once per form."""
         act, who = self.act, self.actor
-        why = reason_in(self.sent_for(f"auto {name}"))
-        await self.site.act(lambda queue: _move(queue, name, act, who, why))
-        page = self.links.page(self.tab, *(() if name == EVERY else (name,)))
-        self.see(f"{page}?done={act}")
-
-
-class Automations(Api):
-    """``GET /api/dead-letters/automations``"""
-
-    async def get(self) -> None:
-        """All automatic redrives of the app, and its handlers, each in the order in which they come first."""
-        self.asked()
-        self.reply(await self.site.consult_now(_records))
-
-
-class OneAutomation(Api):
-    """``GET /api/dead-letters/automations/{name}``"""
-
-    async def get(self, name: str) -> None:
-        """One automation: its definition, its state, and its latest letters; at most two seconds old."""
-        limit = limit_of(self.asked("limit"))
-        view = await self.site.consult(
-            ("automation", name, limit), lambda queue: look_up(queue, name, limit), _FRESH_S
-        )
-        self.reply(whole_auto_record(view.seen, view.latest))
-
-
-class AutoTrial(Api):
-    """``GET /api/dead-letters/automations/{name}/dry-run``"""
-
-    async def get(self, name: str) -> None:
-        """The result of a trial of an automatic redrive; at most ten seconds old."""
-        self.asked()
-        view = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
-        self.reply(look_record(view.look, view.not_now))
-
-
-class MoveAuto(Api):
-    """``POST /api/dead-letters/automations/{name}/<act>``: pause, resume or run. The name ``*`` stands for
-    all."""
-
-    async def post(self, name: str) -> None:
-        """Run the act."""
-        act, why, who = self.act, self.sent_reason(), self.actor
+        why = reason_in(self.act_values(f"auto {name}", "why"))
 
         def carry_out(queue: DeadLetterQueue) -> dict[str, Any]:
             _move(queue, name, act, who, why)
             return _records(queue, name)
 
-        self.reply(await self.site.act(carry_out))
+        found = await self.site.act(carry_out)
+        if self.is_api:
+            self.reply(found)
+        else:
+            page = self.links.page(self.tab, *(() if name == EVERY else (name,)))
+            self.see(f"{page}?done={act}")
 
 
-def look(queue: DeadLetterQueue) -> AutosView:
-    """The automations of the app."""
-    store, autos = redacting(queue.store, queue.redactor), queue.all_automations
-    return AutosView(
-        status=store.automations.statuses().get(EVERY, AutoStatus(name=EVERY)),
-        rows=[
-            AutoView(status=seen.status, seen=seen)
-            for seen in seen_autos(store, autos, times.utc_now())
-        ],
-    )
+def look(queue: DeadLetterQueue) -> tuple[AutoStatus, list[facts.SeenAuto]]:
+    """The status of all automations together, and each of them."""
+    store = redacting(queue.store, queue.redactor)
+    status = store.automations.statuses().get(EVERY, AutoStatus(name=EVERY))
+    return status, facts.seen_autos(store, queue.all_automations, times.utc_now())
 
 
-def look_up(queue: DeadLetterQueue, name: str, limit: int) -> AutoView:
+def look_up(queue: DeadLetterQueue, name: str, limit: int) -> tuple[facts.SeenAuto, list[Handling]]:
     """An automation, and the latest letters that it had.
 
     :raises UnknownAutomation: the app has none with this name.
     """
     auto, store = queue.automation_named(name), redacting(queue.store, queue.redactor)
-    seen = seen_auto(store, auto, times.utc_now())
     latest = store.automations.find(name=name, limit=limit).rows
-    return AutoView(status=seen.status, seen=seen, latest=latest)
+    return facts.seen_auto(store, auto, times.utc_now()), [*latest]
 
 
-def attempt(queue: DeadLetterQueue, name: str) -> TrialView:
-    """Let an automatic redrive look for letters now, in a trial. Nothing is sent or changed.
+def attempt(queue: DeadLetterQueue, name: str) -> tuple[Look, list[str]]:
+    """Let an automatic redrive look for letters now, in a trial. Nothing is sent or changed. Returns what it
+    would do, and why a worker would not do it now.
 
     :raises UnknownAutomation: no automatic redrive has this name.
     :raises SettingsError: a definition does not fit the app.
     """
     auto, now = queue.automation_named(name), times.utc_now()
-    seen = seen_auto(redacting(queue.store, queue.redactor), auto, now)
-    return TrialView(look=queue.try_auto(name), not_now=in_the_way(seen, now))
+    seen = facts.seen_auto(redacting(queue.store, queue.redactor), auto, now)
+    return queue.try_auto(name), facts.in_the_way(seen, now)
+
+
+def _parts(seen: facts.SeenAuto) -> list[tuple[str, list[facts.Fact]]]:
+    """The definition, orders and conditions of an automation, with their titles."""
+    parts: list[tuple[str, Iterable[facts.Fact]]] = [("Definition", facts.definition(seen.auto))]
+    if seen.redrive is not None:
+        parts.append(("Conditions", facts.conditions(seen.redrive)))
+        parts.append(("Orders", given_orders(seen.redrive.orders)))
+    given = [(title, facts.given(pairs)) for title, pairs in parts]
+    return [(title, pairs) for title, pairs in given if pairs]
 
 
 def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> None:
@@ -307,7 +187,7 @@ def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> No
         queue.resume_auto(name, who=who, why=why)
     else:
         store = redacting(queue.store, queue.redactor)
-        seen = seen_auto(store, queue.automation_named(name), times.utc_now())
+        seen = facts.seen_auto(store, queue.automation_named(name), times.utc_now())
         if seen.stopped:
             raise OperationError(f"{name!r} does not run: {seen.stopped}. Resume it first.")
         queue.run_auto(name, who=who)
@@ -317,12 +197,15 @@ def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     """The records of the automation with this name; ``*`` for all."""
     autos = [auto for auto in queue.all_automations if name in (EVERY, auto.name)]
     store = redacting(queue.store, queue.redactor)
-    return {"automations": [*map(auto_record, seen_autos(store, autos, times.utc_now()))]}
+    return {
+        "automations": [*map(facts.auto_record, facts.seen_autos(store, autos, times.utc_now()))]
+    }
 
 
-def _rows(store: Store, look: Look) -> Mapping[str, Row]:
-    """The first letters of a look, by their ids."""
-    chosen = (one.task_id for one in look.letters)
-    ids = (*islice(chosen, _LETTERS), *islice(look.held, _LETTERS))
+def _rows(store: Store, choice: Look) -> Mapping[str, tuple[str, DeadLetter]]:
+    """The first letters of a choice with their short ids, by their ids; without those that have been deleted
+    since."""
+    chosen = (one.task_id for one in choice.letters)
+    ids = (*islice(chosen, _LETTERS), *islice(choice.held, _LETTERS))
     found = store.letters.find(Filter(ids=ids), limit=len(ids)).letters if ids else ()
-    return {row.letter.task_id: row for row in rows_of(found)}
+    return {letter.task_id: (short, letter) for short, letter in with_short_ids(found)}

@@ -6,40 +6,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError, OpenLetters, OrdersError, RepairError
 from celery_dlq.flower.http.calls import NotYet
-from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.handler import Handler, Refused
 from celery_dlq.flower.http.request import (
     YES,
     Given,
+    Pairs,
     Take,
-    asked,
     choice,
-    first,
+    first_value,
     frozen,
-    sent,
-    sent_json,
     to_pairs,
 )
-from celery_dlq.flower.resources.letter_acts import (
-    ACTS,
-    ORDERS,
-    PLAN,
-    REPAIR,
-    SEEN,
-    SET,
-    Act,
-    Reach,
-    orders_in,
-    reach,
-    read_repair,
-)
-from celery_dlq.flower.resources.letters import Row, rows_of, values_lack_to
+from celery_dlq.flower.resources import letter_acts as acts
+from celery_dlq.flower.resources.letter_acts import ACTS, Reach, reach
+from celery_dlq.flower.resources.letters import values_lack_to
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.pacing import suggested_pacing
 from celery_dlq.redrive.plan import Plan, failed_before, redrivable
@@ -62,7 +49,7 @@ _UNSEEN = (
 )
 
 #: Fields of every form in addition to the filter.
-_FORM = ("selected", "mark", "number", "_xsrf", *ORDERS)
+_FORM = ("selected", "mark", "number", "_xsrf", *acts.ORDERS)
 
 _GOES_ON = (
     "The {} has started, but takes longer than a page can wait. It continues; the list of letters shows its "
@@ -76,28 +63,24 @@ class BulkView:
 
     act: str
     reach: Reach
-    examples: Sequence[Row]
+    examples: Sequence[DeadLetter]
     #: The filter as hidden fields.
-    pairs: Sequence[tuple[str, str]]
-    problem: str = ""
-    given: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: Whether the letters of a deletion are open.
-    is_open: bool = False
+    pairs: Pairs
+    given: Given
     #: Letters that failed first then or earlier may lack the values that were asked for.
-    values_lack_to: datetime | None = None
-    #: Why a redrive may fail.
-    warnings: Sequence[str] = ()
+    values_lack_to: datetime | None
     #: What a redrive would do; None if that was not asked for.
-    plan: Plan | None = None
-    #: The mark of a form whose changes are shown in the plan; empty without changes.
-    seen: str = ""
-    #: The names of the repairs of the app.
-    repairs: Sequence[str] = ()
+    plan: Plan | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the letters of a deletion are open."""
+        return not self.reach.wanted.states & CLOSED_STATES
 
     def value(self, name: str) -> str:
         """The value of a field: what was given, or a suggestion."""
         is_sent = "mark" in self.given
-        return first(self.given, name) or ("" if is_sent else self.suggested.get(name, ""))
+        return first_value(self.given, name) or ("" if is_sent else self.suggested.get(name, ""))
 
     @property
     def number(self) -> int:
@@ -110,7 +93,12 @@ class BulkView:
         return suggested_pacing(self.reach.count) if self.act == "redrive" else {}
 
     @property
-    def numbers(self) -> Sequence[tuple[str, str]]:
+    def shows_changes(self) -> bool:
+        """Whether the plan shows the changes of the form."""
+        return self.plan is not None and bool(self.plan.tried) and _changes(self.given)
+
+    @property
+    def numbers(self) -> Pairs:
         """The numbers of the plan, by their names."""
         plan = self.plan
         if plan is None:
@@ -121,7 +109,7 @@ class BulkView:
             ("Cannot be sent", f"{least if plan.unsendable else ''}{plan.unsendable:,}"),
             ("May run twice", f"{plan.awaited:,}"),
         ]
-        if self.seen or plan.changed:
+        if self.shows_changes or plan.changed:
             changed = f"{plan.changed:,} of {plan.tried:,} that were checked"
             found.append(("Would be changed", changed))
         return found
@@ -135,7 +123,7 @@ class BulkView:
         return [(why, ids[:_SUCH]) for why, ids in found.items()][:_REASONS]
 
     @property
-    def open_instead(self) -> Sequence[tuple[str, str]]:
+    def open_instead(self) -> Pairs:
         """The query of the page that deletes the open letters that a deletion leaves alone; empty if there
         are none."""
         names_states = any(name == "state" for name, _ in self.pairs)
@@ -144,15 +132,18 @@ class BulkView:
         return [*self.pairs, ("open", YES)]
 
 
-class ManyLettersPage(Page):
-    """``/dead-letters/<act>?<filter>``: ``GET`` asks for confirmation, ``POST`` runs the act."""
+class ManyLetters(Handler):
+    """``/dead-letters/<act>?<filter>``: ``GET`` asks for confirmation, ``POST`` runs the act. In the REST
+    API, ``POST`` with a JSON object: filters, and the fields of the act."""
+
+    of_page = ("GET",)
 
     async def get(self) -> None:
         """Show the letters that the act would take."""
         if self.why_no_changes:
             raise Refused(403, self.why_no_changes)
-        given = asked(self.request)
-        if first(given, "selected") and not given.get("id"):
+        given = self.values()
+        if first_value(given, "selected") and not given.get("id"):
             raise FilterError("No letter is selected; select some, or act on all that match.")
         wanted = self._wanted(given)
         take = self._take(wanted, given)
@@ -162,36 +153,67 @@ class ManyLettersPage(Page):
 
     async def post(self) -> None:
         """Run the act, if the number is correct and every change of messages was shown; or show the plan of a
-        redrive."""
-        given = sent(self.request)
-        if self.act == "redrive" and first(given, PLAN):
+        redrive.
+
+        :raises Refused: in the REST API, the number is not that of the letters; or open letters would be
+            deleted by mistake or without a reason.
+        """
+        given = self.values()
+        if self.is_api:
+            try:
+                await self._run_at_once(given)
+            except OpenLetters as error:
+                raise Refused(400, f'{error} Add "open": true and a "why".') from None
+            return
+        wanted = self._wanted(given)
+        if self.act == "redrive" and first_value(given, acts.PLAN):
             # It changes nothing, so its form may be sent again.
-            await self._ask(self._wanted(given), given)
+            await self._ask(wanted, given)
             return
         self.take_mark(given, self.act)
-        wanted = self._wanted(given)
         take = self._take(wanted, given)
         found = await self.site.ask(lambda store: reach(store, wanted, take))
         number = _to_take(found.count, given)
-        problem = self._why_unseen(wanted, given) or why_not_agreed(number, first(given, "number"))
+        typed = first_value(given, "number")
+        problem = self._why_unseen(wanted, given) or why_not_agreed(number, typed)
         if problem:
             await self._ask(wanted, given, problem, 409)
             return
         try:
-            await self._carry_out(found, given)
+            await self._carry_out(found, given, is_open=choice(given, "lose"))
         except (FilterError, OrdersError, RepairError) as error:
             await self._ask(wanted, given, str(error), 400)
 
-    async def _carry_out(self, found: Reach, given: Given) -> None:
-        act, who, is_open = ACTS[self.act], self.actor, choice(given, "lose")
+    async def _run_at_once(self, given: Given) -> None:
+        """Run the act of a JSON object."""
+        act = ACTS[self.act]
+        wanted = self.filter_in(given, others=("number", *act.fields))
+        act.check(given)
+        is_open = choice(given, "open")
+        take = act.take(is_open)
+        found = await self.site.ask(lambda store: reach(store, frozen(store, wanted, take), take))
+        _check_number(found, first_value(given, "number"))
+        await self._carry_out(found, given, is_open=is_open)
+
+    async def _carry_out(self, found: Reach, given: Given, *, is_open: bool) -> None:
+        act, who = ACTS[self.act], self.actor
         try:
             done = await self.site.act(lambda queue: act.run(queue, found, given, who, is_open))
         except NotYet:
             if not act.done:
                 raise
-            raise Refused(202, _GOES_ON.format(act.noun)) from None
-        if isinstance(done, Operation):
+            if not self.is_api:
+                raise Refused(202, _GOES_ON.format(act.noun)) from None
+            text = f"The {act.noun} has started and continues."
+            self.reply({act.done: None, "text": text}, 202)
+            return
+        if isinstance(done, Operation) and self.is_api:
+            self.set_header("Location", self.links.api("operations", done.id))
+            self.reply(records.operation_record(done), 202)
+        elif isinstance(done, Operation):
             self.see(self.links.operation(done.id))
+        elif self.is_api:
+            self.reply({act.done: done})
         else:
             self.see(self.links.letters(**{act.done: str(done)}))
 
@@ -200,47 +222,50 @@ class ManyLettersPage(Page):
     ) -> None:
         """Show the form."""
         take = self._take(wanted, given)
-        found, examples, lack_to, warnings = await self.site.ask(
-            lambda store: _look(store, wanted, take)
-        )
+
+        def look(
+            store: Store,
+        ) -> tuple[Reach, Sequence[DeadLetter], datetime | None, Sequence[str]]:
+            found = reach(store, wanted, take)
+            page = store.letters.find(found.wanted, limit=_EXAMPLES)
+            # Why a redrive may fail.
+            failed = [*failed_before(store, found.wanted)] if take is redrivable else []
+            return found, page.letters, values_lack_to(store, wanted), failed
+
+        found, examples, lack_to, warnings = await self.site.ask(look)
         plan = None
         try:
             plan = await self._plan(found, given)
         except (OrdersError, RepairError) as error:
             problem, status = problem or str(error), 400
-        is_shown = plan is not None and plan.tried and _changes(given)
         view = BulkView(
             act=self.act,
             reach=found,
             examples=examples,
-            pairs=list(to_pairs(wanted)),
-            problem=problem,
+            pairs=[*to_pairs(wanted)],
             given=given,
-            is_open=not found.wanted.states & CLOSED_STATES,
             values_lack_to=lack_to,
-            warnings=warnings,
             plan=plan,
-            seen=self.mark(_act_with_changes(wanted, given)) if is_shown else "",
-            repairs=await self._repairs(),
         )
+        repairs: Sequence[str] = ()
+        if self.act == "redrive":
+            repairs = await self.site.consult(lambda queue: tuple(queue.repairs))
         tasks = [*found.by_task]
-        parameters = self.site.parameters(tasks[0]) if len(tasks) == 1 else ()
-        self.page("bulk", view, status, parameters=parameters)
-
-    async def _repairs(self) -> Sequence[str]:
-        if self.act != "redrive":
-            return ()
-        return await self.site.consult_now(lambda queue: tuple(queue.repairs))
+        self.page(
+            "bulk", view, status, problem=problem, warnings=warnings, repairs=repairs,
+            seen=self.mark(_act_with_changes(wanted, given)) if view.shows_changes else "",
+            parameters=self.site.parameters(tasks[0]) if len(tasks) == 1 else (),
+        )  # fmt: skip
 
     async def _plan(self, found: Reach, given: Given) -> Plan | None:
         """The plan of a redrive, if it was asked for or there are changes to show. It tries the first
         letters, which takes up to a second."""
-        if not found.count or not (first(given, PLAN) or _changes(given)):
+        if not found.count or not (first_value(given, acts.PLAN) or _changes(given)):
             return None
-        orders = orders_in(given)
+        orders = acts.orders_in(given)
         # A canary that does not fit must not hide the plan.
         orders = replace(orders, pacing=replace(orders.pacing, canary=0))
-        return await self.site.consult_now(lambda queue: queue.redrives.plan(found.wanted, orders))
+        return await self.site.consult(lambda queue: queue.redrives.plan(found.wanted, orders))
 
     def _why_unseen(self, wanted: Filter, given: Given) -> str:
         """The error for changes that no page has shown; empty without changes."""
@@ -250,7 +275,9 @@ class ManyLettersPage(Page):
             act = _act_with_changes(wanted, given)
         except RepairError as error:
             return str(error)
-        return "" if self.site.forms.take(first(given, SEEN), act, self.actor) else _UNSEEN
+        return (
+            "" if self.site.forms.take(first_value(given, acts.SEEN), act, self.actor) else _UNSEEN
+        )
 
     def _wanted(self, given: Given) -> Filter:
         return self.filter_in(given, others=(*_FORM, *ACTS[self.act].form))
@@ -262,57 +289,19 @@ class ManyLettersPage(Page):
         return ACTS[self.act].take(choice(given, "open") or names_open)
 
 
-class ManyLetters(Api):
-    """``POST /api/dead-letters/<act>`` with a JSON object: filters, and the fields of the act."""
-
-    async def post(self) -> None:
-        """Run the act.
-
-        :raises Refused: the number is not that of the letters; or open letters would be deleted by mistake or
-            without a reason.
-        """
-        given, act = sent_json(self.request), ACTS[self.act]
-        wanted = self.filter_in(given, others=("number", *act.fields))
-        try:
-            act.check(given)
-            take = act.take(choice(given, "open"))
-            found = await self.site.ask(
-                lambda store: reach(store, frozen(store, wanted, take), take)
-            )
-            _check_number(found, first(given, "number"))
-            await self._carry_out(act, found, given)
-        except OpenLetters as error:
-            raise Refused(400, f'{error} Add "open": true and a "why".') from None
-
-    async def _carry_out(self, act: Act, found: Reach, given: Given) -> None:
-        who, is_open = self.actor, choice(given, "open")
-        try:
-            done = await self.site.act(lambda queue: act.run(queue, found, given, who, is_open))
-        except NotYet:
-            if not act.done:
-                raise
-            self.reply({act.done: None, "text": f"The {act.noun} has started and continues."}, 202)
-            return
-        if isinstance(done, Operation):
-            self.set_header("Location", self.links.api("operations", done.id))
-            self.reply(records.operation_record(done), 202)
-        else:
-            self.reply({act.done: done})
-
-
 def _to_take(count: int, given: Given) -> int:
     """How many of ``count`` letters the act takes, with the limit of a redrive."""
-    limit = first(given, "limit").strip()
+    limit = first_value(given, "limit").strip()
     return min(count, int(limit) or count) if limit.isdecimal() and len(limit) <= 18 else count
 
 
 def _changes(given: Given) -> bool:
-    return bool(first(given, SET).strip() or first(given, REPAIR))
+    return bool(first_value(given, acts.SET).strip() or first_value(given, acts.REPAIR))
 
 
 def _act_with_changes(wanted: Filter, given: Given) -> str:
     """The act that a mark is for: a redrive of just these letters with just these changes."""
-    said = json.dumps([sorted(to_pairs(wanted)), read_repair(given).given])
+    said = json.dumps([sorted(to_pairs(wanted)), acts.read_repair(given).given])
     return f"redrive {hashlib.blake2b(said.encode(), digest_size=16).hexdigest()}"
 
 
@@ -329,34 +318,19 @@ def why_not_agreed(count: int, number: str) -> str:
     return f"The number is {count:,} now, and you typed {number[:20]}. Nothing was changed."
 
 
-def _look(
-    store: Store, wanted: Filter, take: Take
-) -> tuple[Reach, Sequence[Row], datetime | None, Sequence[str]]:
-    """The letters of the act, some of them, ``values_lack_to``, and warnings."""
-    found = reach(store, wanted, take)
-    page = store.letters.find(found.wanted, limit=_EXAMPLES)
-    failed = [*failed_before(store, found.wanted)] if take is redrivable else []
-    return found, rows_of(page.letters), values_lack_to(store, wanted), failed
-
-
 def _check_number(found: Reach, number: str) -> None:
     """Check that ``number`` is the number of letters that the act would take.
 
     :raises Refused: it is missing or different, or there are no letters.
     """
-    if not found.count:
-        raise Refused(409, "No matching letter is left.", number=0)
-    if (number or found.wanted.ids) and number in {"", str(found.count)}:
+    count = found.count
+    why = f"The filter matches {counted(count, 'letter')}"
+    if not count:
+        why = "No matching letter is left."
+    elif number == str(count) or (found.wanted.ids and not number):
         return
-    if not number:
-        raise Refused(
-            409,
-            f"The filter matches {counted(found.count, 'letter')}; repeat the request with this number: "
-            f'"number": {found.count}.',
-            number=found.count,
-        )
-    raise Refused(
-        409,
-        f"The filter matches {counted(found.count, 'letter')}, not {number[:20]}. Nothing was changed.",
-        number=found.count,
-    )
+    elif number:
+        why += f", not {number[:20]}. Nothing was changed."
+    else:
+        why += f'; repeat the request with this number: "number": {count}.'
+    raise Refused(409, why, number=count)

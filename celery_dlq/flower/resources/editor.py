@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from celery_dlq.api.queue import DeadLetterQueue
@@ -19,9 +19,8 @@ from celery_dlq.errors import (
     RepairError,
     StoreError,
 )
-from celery_dlq.flower.http.handler import Page
-from celery_dlq.flower.http.problems import Refused, problem_of
-from celery_dlq.flower.http.request import Given, first, reason_in, sent
+from celery_dlq.flower.http.handler import Handler, Refused, problem_of
+from celery_dlq.flower.http.request import Given, first_value, reason_in
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often, redrive_one
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.letter.contents import Contents
@@ -63,19 +62,19 @@ class Draft:
     #: JSON by the names of ``PARTS``.
     texts: Mapping[str, str]
     #: The digest of the message that the editor was opened with.
-    seen: str
+    digest: str
     #: The reason for the audit, and whether it is redriven beyond its limit.
     why: str = ""
     again: bool = False
 
     @classmethod
-    def sent(cls, given: Given) -> Draft:
+    def of_form(cls, given: Given) -> Draft:
         """The draft in a form."""
         return cls(
-            texts={name: first(given, name).replace("\r\n", "\n") for name in PARTS},
-            seen=first(given, "seen"),
+            texts={name: first_value(given, name).replace("\r\n", "\n") for name in PARTS},
+            digest=first_value(given, "seen"),
             why=reason_in(given),
-            again=bool(first(given, "again")),
+            again=bool(first_value(given, "again")),
         )
 
     def rows(self, name: str) -> int:
@@ -84,9 +83,12 @@ class Draft:
 
     def read(self) -> tuple[Contents, dict[str, str]]:
         """The contents of the parts that can be read, and the problems of the others."""
-        read = {name: _read(name, text) for name, text in self.texts.items()}
-        problems = {name: problem for name, (_, problem) in read.items() if problem}
-        contents = {name: value for name, (value, problem) in read.items() if not problem}
+        contents, problems = dict[str, Any](), dict[str, str]()
+        for name, text in self.texts.items():
+            try:
+                contents[name] = read_part(name, text)
+            except RepairError as error:  # noqa: PERF203 - there are three
+                problems[name] = f"{error}."
         return contents, problems
 
 
@@ -110,8 +112,6 @@ class EditView:
     is_task_known: bool
     #: Whether a redrive needs ``again``.
     often: bool
-    #: Why the form was not accepted; empty if the draft was only checked.
-    refusal: str = ""
 
     @property
     def shows_headers(self) -> bool:
@@ -120,29 +120,7 @@ class EditView:
         return changes or "headers" in self.problems or "headers." in self.problem
 
 
-@dataclass(frozen=True, kw_only=True)
-class UncheckedView:
-    """The values of the page after the store has failed. It has the texts as they were typed, and nothing of
-    the letter."""
-
-    task_id: str
-    problem: str
-    #: Whether the message was to be saved, and may have been.
-    is_saving: bool
-    draft: Draft
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedView:
-    """The values of the page after a message was saved and its letter was not sent."""
-
-    task_id: str
-    why_not: str
-    #: Whether it is known that the letter was not sent.
-    is_sure: bool
-
-
-class EditPage(Page):
+class EditPage(Handler):
     """``/dead-letters/letters/<id>/edit``: arguments and headers as JSON. Nothing is redacted, so only users
     who may change them can see them."""
 
@@ -150,43 +128,44 @@ class EditPage(Page):
         """Show the arguments and headers."""
         if self.why_no_changes:
             raise Refused(403, self.why_no_changes)
-        self.page("edit", await self.site.consult_now(lambda queue: opened(queue, task_id)))
+        view = await self.site.consult(lambda queue: check(queue, task_id, None))
+        self.page("edit", view, refusal="")
 
     async def post(self, task_id: str) -> None:
         """Check the draft, or save it, or save it and send the letter."""
-        given = sent(self.request)
-        does = first(given, "do", "save")
+        given = self.values()
+        does = first_value(given, "do", "save")
         if does not in _DOES:
             raise FilterError(f"do must be {', '.join(_DOES)}, not {clip(does, 40)!r}.")
+        draft = Draft.of_form(given)
         try:
-            await self._do(does, task_id, given)
+            await self._do(does, task_id, draft, given)
         except StoreError as error:
+            # The page has the texts as they were typed, and nothing of the letter.
             self.log_exception(type(error), error, error.__traceback__)
-            view = UncheckedView(
-                task_id=task_id,
-                problem=problem_of(error, 503).text,
-                is_saving=does != "check",
-                draft=Draft.sent(given),
+            problem = problem_of(error, 503).text
+            is_saving = does != "check"
+            self.page(
+                "unchecked", draft, 503, task_id=task_id, problem=problem, is_saving=is_saving
             )
-            self.page("unchecked", view, 503)
 
-    async def _do(self, does: str, task_id: str, given: Given) -> None:
+    async def _do(self, does: str, task_id: str, draft: Draft, given: Given) -> None:
         if does == "check":
             # It changes nothing, so its form may be sent again.
-            await self._check(task_id, given)
+            await self._check(task_id, draft)
             return
         try:
             self.take_mark(given, f"edit {task_id}")
         except Refused:
             # The text of the form must not be lost.
-            await self._check(task_id, given, _STALE, 409)
+            await self._check(task_id, draft, _STALE, 409)
             return
-        who, draft = self.actor, Draft.sent(given)
+        who = self.actor
         try:
             await self.site.act(lambda queue: save(queue, task_id, draft, who=who))
         except RepairError as error:
             status = 409 if isinstance(error, MessageChanged) else 400
-            await self._check(task_id, given, str(error), status)
+            await self._check(task_id, draft, str(error), status)
             return
         if does == "redrive":
             await self._redrive(task_id, given)
@@ -194,45 +173,61 @@ class EditPage(Page):
             self.see(f"{self.links.letter(task_id)}?done=edited")
 
     async def _redrive(self, task_id: str, given: Given) -> None:
-        """Send the letter, whose message was saved."""
+        """Send the letter, whose message was saved. If it was not sent, or that is unknown, the page says
+        so."""
         who = self.actor
         try:
             made = await self.site.act(lambda queue: redrive_one(queue, task_id, given, who))
         except (OperationError, OrdersError) as error:
-            self.page("saved", SavedView(task_id=task_id, why_not=str(error), is_sure=True), 409)
+            self.page("saved", task_id, 409, why_not=str(error), is_sure=True)
         except StoreError as error:
-            why = hide_known(str(error))
-            self.page("saved", SavedView(task_id=task_id, why_not=why, is_sure=False), 503)
+            self.page("saved", task_id, 503, why_not=hide_known(str(error)), is_sure=False)
         else:
             done = f"done=edited-redriven&operation={made.id}"
             self.see(f"{self.links.letter(task_id)}?{done}")
 
     async def _check(
-        self, task_id: str, given: Given, refusal: str = "", status: int = 200
+        self, task_id: str, draft: Draft, refusal: str = "", status: int = 200
     ) -> None:
-        draft = Draft.sent(given)
-        checked = await self.site.consult_now(lambda queue: check(queue, task_id, draft))
-        self.page("edit", replace(checked, refusal=refusal), status)
+        """Show the editor with ``draft``.
+
+        :param refusal: why the form was not accepted.
+        """
+        view = await self.site.consult(lambda queue: check(queue, task_id, draft))
+        self.page("edit", view, status, refusal=refusal)
 
 
-def opened(queue: DeadLetterQueue, task_id: str) -> EditView:
-    """The message of a letter, for its editor.
-
-    :raises UnknownLetter: no letter has this id.
-    :raises RepairError: it is not dead, or its message cannot be edited.
-    """
-    letter = lookup.letter(queue.store, task_id)
-    contents = contents_to_edit(queue.app, letter)
-    texts = {name: _seen(text_of(contents[name])) for name in PARTS}
-    return _with_its_task(queue, letter, Draft(texts=texts, seen=digest_of(letter.envelope)))
-
-
-def check(queue: DeadLetterQueue, task_id: str, draft: Draft) -> EditView:
+def check(queue: DeadLetterQueue, task_id: str, draft: Draft | None) -> EditView:
     """Check a draft. Nothing is changed.
 
+    :param draft: None for the message as it is.
     :raises UnknownLetter: no letter has this id.
+    :raises RepairError: the letter is not dead, or its message cannot be edited.
     """
-    return _with_its_task(queue, lookup.letter(queue.store, task_id), draft)
+    letter = lookup.letter(queue.store, task_id)
+    digest = digest_of(letter.envelope)
+    if draft is None:
+        found = contents_to_edit(queue.app, letter)
+        draft = Draft(texts={name: _escaped(text_of(found[name])) for name in PARTS}, digest=digest)
+    contents, problems = draft.read()
+    diff, problem = ("", "") if problems else _change(queue, letter, contents)
+    is_outdated, name = draft.digest != digest, task_of(letter)
+    task = queue.redrive_context.app.tasks.get(name)
+    signature = None
+    if task is not None and {"args", "kwargs"} <= contents.keys():
+        signature = signature_of(task, contents["args"], contents["kwargs"], queue.redactor)
+    return EditView(
+        task_id=letter.task_id,
+        task=name,
+        draft=draft,
+        problems=problems,
+        problem=f"{_who_changed(queue, letter, draft)} {_OPEN_AGAIN}" if is_outdated else problem,
+        is_outdated=is_outdated,
+        diff=diff,
+        signature=signature,
+        is_task_known=task is not None,
+        often=has_been_redriven_often(letter),
+    )
 
 
 def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str) -> None:
@@ -246,7 +241,7 @@ def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str) -> Non
     if problems:
         raise RepairError("Nothing was saved; fix the parts that have a problem.")
     try:
-        queue.edit(task_id, who=who, why=draft.why, seen=draft.seen, **contents)
+        queue.edit(task_id, who=who, why=draft.why, seen=draft.digest, **contents)
     except MessageChanged as error:
         letter = lookup.letter(queue.store, task_id)
         changed = _who_changed(queue, letter, draft)
@@ -255,33 +250,6 @@ def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str) -> Non
         raise NothingChanged(_NOTHING) from error
     except RepairError as error:
         raise RepairError(f"Nothing was saved: {error}.") from error
-
-
-def _read(name: str, text: str) -> tuple[Any, str]:
-    """The value of a part, and its problem."""
-    try:
-        return read_part(name, text), ""
-    except RepairError as error:
-        return None, f"{error}."
-
-
-def _with_its_task(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> EditView:
-    contents, problems = draft.read()
-    diff, problem = ("", "") if problems else _change(queue, letter, contents)
-    is_outdated = draft.seen != digest_of(letter.envelope)
-    task = task_of(letter)
-    return EditView(
-        task_id=letter.task_id,
-        task=task,
-        draft=draft,
-        problems=problems,
-        problem=f"{_who_changed(queue, letter, draft)} {_OPEN_AGAIN}" if is_outdated else problem,
-        is_outdated=is_outdated,
-        diff=diff,
-        signature=_signature(queue, task, contents),
-        is_task_known=task in queue.redrive_context.app.tasks,
-        often=has_been_redriven_often(letter),
-    )
 
 
 def _change(queue: DeadLetterQueue, letter: DeadLetter, contents: Contents) -> tuple[str, str]:
@@ -297,17 +265,10 @@ def _change(queue: DeadLetterQueue, letter: DeadLetter, contents: Contents) -> t
     return edit.diff, ""
 
 
-def _signature(queue: DeadLetterQueue, name: str, contents: Contents) -> Signature | None:
-    task = queue.redrive_context.app.tasks.get(name)
-    if task is None or not {"args", "kwargs"} <= contents.keys():
-        return None
-    return signature_of(task, contents["args"], contents["kwargs"], queue.redactor)
-
-
 def _who_changed(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> str:
     """Who has replaced the message that the editor was opened with, for people."""
     changes = queue.store.edits.of_letter(letter.task_id)
-    by = [one for one in changes if digest_of(one.before) == draft.seen]
+    by = [one for one in changes if digest_of(one.before) == draft.digest]
     said = "This message has changed since you opened the editor."
     if by:
         ago = times.age(by[-1].at, times.utc_now())
@@ -315,7 +276,7 @@ def _who_changed(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> st
     return said
 
 
-def _seen(text: str) -> str:
+def _escaped(text: str) -> str:
     # In JSON, such characters occur only in strings, where they can be escaped.
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text

@@ -12,7 +12,15 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.http.request import Given, Take, choice, first, one, reason_in
+from celery_dlq.flower.http.request import (
+    Given,
+    Take,
+    choice,
+    first_value,
+    reason_in,
+    single_value,
+    whole_number,
+)
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
@@ -98,10 +106,10 @@ def _requested(wanted: Filter, taken: Filter) -> Filter:
 def read_orders(given: Given) -> Orders:
     """The orders of a redrive.
 
-    :raises OrdersError: a value is invalid.
-    :raises FilterError: a value is given more than once.
+    :raises OrdersError: the rate is invalid.
+    :raises FilterError: another value is invalid, or is given more than once.
     """
-    rate = (one(given, "rate") or "").strip()
+    rate = (single_value(given, "rate") or "").strip()
     try:
         per_second = times.parse_rate(rate) if rate else None
     except ValueError as error:
@@ -122,7 +130,7 @@ def read_repair(given: Given) -> Repair:
     :raises RepairError: an assignment is invalid.
     :raises FilterError: several repairs are named.
     """
-    lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first(given, SET)))
+    lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first_value(given, SET)))
     assignments = tuple(line for line in lines if line)
     if len(assignments) > MOST_SET:
         raise RepairError(
@@ -131,7 +139,7 @@ def read_repair(given: Given) -> Repair:
         )
     for text in assignments:
         _check_assignment(text)
-    return Repair(assignments=assignments, function=one(given, REPAIR) or None)
+    return Repair(assignments=assignments, function=single_value(given, REPAIR) or None)
 
 
 def orders_in(given: Given) -> Orders:
@@ -226,12 +234,8 @@ def read_why(given: Given) -> str:
 
 
 def _number(given: Given, name: str) -> int | None:
-    text = (one(given, name) or "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text[:18]) > 0 and len(text) <= 18):
-        raise OrdersError(f"{name} must be a whole number above zero, not {text[:40]!r}.")
-    return int(text)
+    text = (single_value(given, name) or "").strip()
+    return whole_number(name, text) if text else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,24 +258,6 @@ class Act:
     done: str = ""
 
 
-def _redrive(
-    queue: DeadLetterQueue, found: Reach, given: Given, who: str, _is_open: bool
-) -> Operation:
-    return leave_redrive(queue, found, orders_in(given), who)
-
-
-def _discard(queue: DeadLetterQueue, found: Reach, given: Given, who: str, _is_open: bool) -> int:
-    return discard(queue, found.wanted, given, who)
-
-
-def _check_deletion(given: Given) -> None:
-    check_reason(reason_in(given), is_open=choice(given, "open"))
-
-
-def _delete(queue: DeadLetterQueue, found: Reach, given: Given, who: str, is_open: bool) -> int:
-    return queue.delete(found.wanted, who=who, why=reason_in(given), is_open=is_open)
-
-
 #: The acts on many letters, by name.
 ACTS = {
     "redrive": Act(
@@ -279,13 +265,13 @@ ACTS = {
         form=(SET, REPAIR, PLAN, SEEN),
         check=read_orders,
         take=lambda _is_open: redrivable,
-        run=_redrive,
+        run=lambda queue, found, given, who, _: leave_redrive(queue, found, orders_in(given), who),
     ),
     "discard": Act(
         fields=("why",),
         check=read_why,
         take=lambda _is_open: discardable,
-        run=_discard,
+        run=lambda queue, found, given, who, _: discard(queue, found.wanted, given, who),
         noun="discard",
         done="discarded",
     ),
@@ -293,9 +279,11 @@ ACTS = {
     "delete": Act(
         fields=("why", "open"),
         form=("open", "lose"),
-        check=_check_deletion,
+        check=lambda given: check_reason(reason_in(given), is_open=choice(given, "open")),
         take=lambda is_open: partial(deletable, is_open=is_open),
-        run=_delete,
+        run=lambda queue, found, given, who, is_open: queue.delete(
+            found.wanted, who=who, why=reason_in(given), is_open=is_open
+        ),
         noun="deletion",
         done="deleted",
     ),

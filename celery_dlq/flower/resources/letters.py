@@ -1,19 +1,25 @@
-"""The list of letters, with filters and pages. Its search box reads one line as filters."""
+"""The list of letters, with filters and pages; its search box, which reads one line as filters; and lists as
+files."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tornado.iostream import StreamClosedError
+
+from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import LONGEST, clip
-from celery_dlq.errors import CeleryDLQError, FilterError
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.flower.http.calls import look_at
-from celery_dlq.flower.http.handler import Api, Page
+from celery_dlq.flower.http.handler import Handler, ListHandler, Refused
 from celery_dlq.flower.http.request import (
     NAMES,
     REPEATED,
@@ -21,24 +27,25 @@ from celery_dlq.flower.http.request import (
     YES,
     FilterForm,
     Given,
-    asked,
-    fields_of,
-    filled,
-    first,
+    Pairs,
+    first_value,
     limit_of,
-    pairs_of,
+    pairs_in,
 )
+from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.resources import audit, groups
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Filter, Number
-from celery_dlq.store.base import Page as PageOfLetters
+from celery_dlq.store.base import Filter, Number, Page
 from celery_dlq.view import lookup, records, times
-from celery_dlq.view.letters import argument_values
-from celery_dlq.view.text import counted, short_ids
+from celery_dlq.view.records import csv_lines
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Characters of the shortest beginning of an id that opens the letter.
 _SHORTEST_ID = 6
@@ -52,48 +59,50 @@ _ARGUMENT = re.compile(r"([\w.-]+=)(?!=)(.+)", re.S)
 #: All letters with values: those of parked retries are not kept.
 _STORED = frozenset(State) - {State.PARKED}
 
+#: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
+#: below 300 ms.
+SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 
-@dataclass(frozen=True, kw_only=True)
-class Typed:
-    """The line that a person typed, as filters and a text."""
+#: Seconds for a search by the REST API, or for a part of a file. A program can wait longer than a person.
+API_PATIENCE_S = 2.0
 
-    #: Filters by the names of the command line.
-    pairs: tuple[tuple[str, str], ...]
-    #: The words that belong to no filter.
-    text: str
+#: The numbers of letters that an act has just closed or deleted.
+DONE = ("discarded", "deleted")
 
-    @classmethod
-    def read(cls, line: str) -> Typed:
-        """Read ``task:charge order_id=4711 bad currency``. Quotes keep words together, and a word in quotes
-        is a text."""
-        pieces = [_understood(piece) for piece in _PIECE.findall(line)]
-        pairs = tuple((name, value) for name, value in pieces if name)
-        return cls(pairs=pairs, text=" ".join(value for name, value in pieces if not name).strip())
+#: The name of the box.
+BOX = "q"
+
+#: The fields of a filter whose names are compared with those of letters.
+_NAMED = ("task", "exception", "queue", "route", "release")
+
+#: Closed letters in words, with their states; and names that no letter has, each with those that are near.
+Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
+
+#: Rows of a file that are read, and sent, together.
+TOGETHER = 500
+
+
+def read_line(line: str) -> tuple[Pairs, str]:
+    """A line that a person typed, such as ``task:charge order_id=4711 bad currency``: its filters, and the
+    words that belong to no filter. Quotes keep words together, and a word in quotes is a text."""
+    pieces = [_understood(piece) for piece in _PIECE.findall(line)]
+    pairs = [(name, value) for name, value in pieces if name]
+    return pairs, " ".join(value for name, value in pieces if not name).strip()
 
 
 def _understood(piece: str) -> tuple[str, str]:
     """The filter of a piece and its value; an empty name for a text."""
     named, argument = _FILTER.fullmatch(piece), _ARGUMENT.fullmatch(piece)
     if named and named[1] in NAMES:
-        return named[1], _bare(named[2])
+        return named[1], named[2].replace('"', "")
     if argument:
-        return "arg", argument[1] + _bare(argument[2])
-    return "", _bare(piece)
+        return "arg", argument[1] + argument[2].replace('"', "")
+    return "", piece.replace('"', "")
 
 
-def _bare(text: str) -> str:
-    return text.replace('"', "")
-
-
-def filters_of(store: Store, typed: Typed) -> Iterator[tuple[str, str]]:
-    """The filters that ``typed`` means, as names and values. A text that is the id of a letter, a value, a
-    task or an exception of letters means that; another one is searched."""
-    yield from typed.pairs
-    if typed.text:
-        yield _filter_of(store, typed.text)
-
-
-def _filter_of(store: Store, text: str) -> tuple[str, str]:
+def filter_of(store: Store, text: str) -> tuple[str, str]:
+    """The filter that ``text`` means: the id of a letter; or a value, a task or an exception of letters;
+    otherwise it is searched."""
     ids = store.letters.match(text, limit=2) if len(text) >= _SHORTEST_ID else []
     if text in ids:
         return "id", text
@@ -112,64 +121,14 @@ def _has(store: Store, **wanted: Any) -> bool:
     return bool(page.letters or page.further)
 
 
-#: Letters per page.
-PAGE_SIZE = 50
-
-#: Arguments in a row, and characters of each.
-_ARGUMENTS, _ARGUMENT_WIDTH = 6, 40
-
-#: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
-#: below 300 ms.
-SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
-
-#: Seconds for a search by the REST API. A program can wait longer than a person.
-API_PATIENCE_S = 2.0
-
-#: The numbers of letters that an act has just closed or deleted.
-DONE = ("discarded", "deleted")
-
-#: The name of the box.
-BOX = "q"
-
-_OTHERS = ("after", BOX, *DONE)
-
-#: The fields of a filter whose names are compared with those of letters.
-_NAMED = ("task", "exception", "queue", "route", "release")
-
-#: Closed letters in words, with their states; and names that no letter has, each with those that are near.
-Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
-
-_NOTHING: Beyond = ("", ()), ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A letter in the list."""
-
-    letter: DeadLetter
-    short_id: str
-    attempts: int
-    #: Set if no automatic redrive sends it again.
-    held: HeldLetter | None = None
-    #: The names of the task's positional parameters; empty if they are unknown.
-    parameters: Sequence[str] = ()
-
-    @property
-    def arguments(self) -> str:
-        """The first arguments of its call, each as filters name it; empty if they are unknown."""
-        return ", ".join(
-            clip(value if path.isdigit() else f"{path}={value}", _ARGUMENT_WIDTH)
-            for path, value in argument_values(self.letter, self.parameters, _ARGUMENTS)
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class LettersView(FilterForm):
-    """The values of the page."""
+    """The values of the page. A row is a letter."""
 
-    rows: Sequence[Row] = ()
     #: Letters from further back than :attr:`searched_to`.
-    further: Sequence[Row] = ()
+    further: Sequence[DeadLetter] = ()
+    #: Those that no automatic redrive sends again, by their ids.
+    held: Mapping[str, HeldLetter] = field(default_factory=dict)
     #: The number of matching letters; None if counting takes too long.
     count: Number | None = None
     #: How far back the search came, if it ran out of time.
@@ -177,36 +136,23 @@ class LettersView(FilterForm):
     #: Letters that failed first then or earlier may lack the values that were asked for.
     values_lack_to: datetime | None = None
     #: The states of the letters that match.
-    shown: frozenset[State] = frozenset()
+    states_shown: frozenset[State] = frozenset()
     #: If none matches: how many closed letters do, in words, with their states; and names that no letter has.
-    closed: tuple[str, Sequence[str]] = ("", ())
-    near: Sequence[str] = ()
+    beyond: Beyond = ("", ()), ()
 
-    states: Sequence[str] = tuple(state.value for state in State)
-    acts_done: Sequence[str] = DONE
-
-    def values(self, name: str) -> Sequence[str]:
-        """The values of a field that may have several, and an empty one for another."""
-        return [*filled(self.given, name), ""]
-
-    @property
-    def later(self) -> bool:
-        """Whether this is not the first page."""
-        return super().later and not self.problem
-
-    @property
-    def choices(self) -> Mapping[str, Sequence[str]]:
-        """The fields that take one of several words, and these words."""
-        return {name: [word.value for word in kind] for name, kind in WORDS.items()}
+    states: ClassVar = tuple(state.value for state in State)
+    acts_done: ClassVar = DONE
+    #: The fields that take one of several words, and these words.
+    choices: ClassVar = {name: [word.value for word in kind] for name, kind in WORDS.items()}
 
     @property
     def heading(self) -> str:
         """The number of letters, as far as it is known."""
-        if self.count is None and (self.later or self.searched_to):
+        if self.count is None and (self.is_later or self.searched_to):
             return f"{counted(len(self.rows) + len(self.further), 'letter')} on this page"
         known = self.count or Number(len(self.rows), more=True)
         number, more = known.count, known.more
-        said = f"match{'es' if number == 1 and not more else ''}" if self.narrowed else "open"
+        said = f"match{'es' if number == 1 and not more else ''}" if self.pairs else "open"
         if self.count and more:
             return f"{number:,}+ letters {said}"
         return f"{'More than ' if more else ''}{counted(number, 'letter')} {said}"
@@ -214,24 +160,25 @@ class LettersView(FilterForm):
     @property
     def shows_closed(self) -> bool:
         """Whether closed letters may be among those that match."""
-        return bool(self.shown & CLOSED_STATES)
+        return bool(self.states_shown & CLOSED_STATES)
 
     @property
     def shows_both(self) -> bool:
         """Whether closed and open letters may be among those that match."""
-        return self.shows_closed and not self.shown <= CLOSED_STATES
+        return self.shows_closed and not self.states_shown <= CLOSED_STATES
 
     @property
-    def to_delete(self) -> Sequence[tuple[str, str]]:
+    def to_delete(self) -> Pairs:
         """The query of the page that deletes all letters that match; only the closed ones if there may be
         both, because open letters are deleted apart from closed ones."""
         if not self.shows_closed:
             return [*self.pairs, ("open", YES)]
         others = [(name, value) for name, value in self.pairs if name != "state"]
-        return [*others, *(("state", state.value) for state in sorted(self.shown & CLOSED_STATES))]
+        closed = sorted(self.states_shown & CLOSED_STATES)
+        return [*others, *(("state", state.value) for state in closed)]
 
     @property
-    def as_text(self) -> Sequence[tuple[str, str]]:
+    def as_text(self) -> Pairs:
         """The filters, with a search for the only value or argument as a text; nothing if there are
         several."""
         found = [value for name, value in self.pairs if name in REPEATED]
@@ -241,65 +188,81 @@ class LettersView(FilterForm):
         return [*others, ("search", found[0])]
 
 
-class LettersPage(Page):
-    """``/dead-letters/letters?task=…&state=…``, with the filters of ``dlq list``."""
+class Letters(ListHandler):
+    """``/dead-letters/letters?task=…&state=…``, with the filters of ``dlq list``, and the same in the REST
+    API."""
 
-    tab = "letters"
+    template, view = "letters", LettersView
 
     async def get(self) -> None:
-        """Show a page of letters."""
-        given: Given = {}
-        try:
-            given = asked(self.request)
-            if first(given, BOX).strip():
-                self.redirect(await self._meant(given))
-                return
-            wanted = self.filter_in(given, others=_OTHERS)
-            view = await self._view(given, wanted)
-        except FilterError as error:
-            self.page("letters", LettersView(given=given, problem=str(error), count=None), 400)
+        """A page of letters, newest failure first."""
+        given = self.values()
+        if not self.is_api and first_value(given, BOX).strip():
+            self.redirect(await self._meant(given))
             return
-        self.page("letters", view)
+        others = ("limit",) if self.is_api else (BOX, *DONE)
+        wanted = self.filter_in(given, others=("after", *others))
+        limit, after = limit_of(given), first_value(given, "after") or None
+        patience_s = API_PATIENCE_S if self.is_api else SEARCH_PATIENCE_S
+        page, lack_to = await self.site.ask(
+            lambda store: (
+                store.letters.find(wanted, limit=limit, after=after, patience_s=patience_s),
+                values_lack_to(store, wanted),
+            )
+        )
+        if not self.is_api:
+            self.page("letters", await self._view(given, wanted, page, lack_to))
+            return
+        self.reply(
+            {
+                "letters": letter_records(self.site, page.letters),
+                "next": page.next,
+                "searched_to": times.iso(page.searched_to) if page.searched_to else None,
+                "further": letter_records(self.site, page.further),
+                "values_lack_to": times.iso(lack_to) if lack_to else None,
+            }
+        )
 
     async def _meant(self, given: Given) -> str:
         """The address of what was typed in the box, together with the other filters."""
-        typed, others = Typed.read(first(given, BOX)), pairs_of(fields_of(given))
-        pairs = await self.site.ask(lambda store: [*others, *filters_of(store, typed)])
-        if len(pairs) == 1 and pairs[0][0] == "id":
-            return self.links.letter(pairs[0][1])
-        return self.links.page("letters", query=pairs)
+        pairs, text = read_line(first_value(given, BOX))
+        found = [*pairs_in(given), *pairs]
+        if text:
+            found.append(await self.site.ask(lambda store: filter_of(store, text)))
+        if len(found) == 1 and found[0][0] == "id":
+            return self.links.letter(found[0][1])
+        return self.links.page("letters", query=found)
 
-    async def _view(self, given: Given, wanted: Filter) -> LettersView:
-        after = first(given, "after") or None
-        page, held, lack_to = await self.site.ask(lambda store: look(store, wanted, after))
-        whole = after is None and page.next is None
-        count = Number(len(page.letters)) if whole else await self._count(given, wanted)
-        fields = fields_of(given)
-        rows = rows_of([*page.letters, *page.further], held, self.site.parameters)
-        is_empty = whole and not rows and not page.searched_to and bool(fields)
-        closed, near = await self.site.ask(partial(beyond, wanted=wanted)) if is_empty else _NOTHING
-        return LettersView(
+    async def _view(
+        self, given: Given, wanted: Filter, page: Page, lack_to: datetime | None
+    ) -> LettersView:
+        """The values of the page."""
+        ids = [letter.task_id for letter in (*page.letters, *page.further)]
+        is_whole = not first_value(given, "after") and page.next is None
+        view = LettersView(
             given=given,
-            rows=rows[: len(page.letters)],
-            further=rows[len(page.letters) :],
-            count=count,
-            pairs=pairs_of(fields),
-            shown=wanted.wanted_states,
-            closed=closed,
-            near=near,
-            next=page.next or "",
+            rows=page.letters,
+            further=page.further,
+            held=await self.site.ask(lambda store: store.automations.held(ids)) if ids else {},
+            next=page.next,
+            states_shown=wanted.wanted_states,
             searched_to=page.searched_to,
             values_lack_to=lack_to,
         )
+        if not is_whole:
+            return replace(view, count=await self._count(view.pairs, wanted))
+        view = replace(view, count=Number(len(page.letters)))
+        if ids or page.searched_to or not view.pairs:
+            return view
+        return replace(view, beyond=await self.site.ask(partial(beyond, wanted=wanted)))
 
-    async def _count(self, given: Given, wanted: Filter) -> Number | None:
+    async def _count(self, pairs: Pairs, wanted: Filter) -> Number | None:
         """The number of matching letters, if counted in time. A late result is cached for the next page."""
         if wanted != wanted.indexed:
             # The count would read every letter.
             return None
-        key = ("count", tuple((name, *items) for name, items in fields_of(given).items()))
         counting = asyncio.ensure_future(
-            self.site.recall(key, lambda store: store.counts.for_screen(wanted))
+            self.site.recall(("count", *pairs), lambda store: store.counts.for_screen(wanted))
         )
         try:
             return await asyncio.wait_for(asyncio.shield(counting), COUNT_PATIENCE_S)
@@ -309,55 +272,17 @@ class LettersPage(Page):
             return None
 
 
-class Letters(Api):
-    """``GET /api/dead-letters``"""
-
-    async def get(self) -> None:
-        """A page of letters, newest failure first."""
-        given = asked(self.request)
-        wanted = self.filter_in(given, others=("limit", "after"))
-        limit, after = limit_of(given), first(given, "after") or None
-        page, lack_to = await self.site.ask(
-            lambda store: (
-                store.letters.find(wanted, limit=limit, after=after, patience_s=API_PATIENCE_S),
-                values_lack_to(store, wanted),
-            )
-        )
-        self.reply(
-            {
-                "letters": self._records(page.letters),
-                "next": page.next,
-                "searched_to": times.iso(page.searched_to) if page.searched_to else None,
-                "further": self._records(page.further),
-                "values_lack_to": times.iso(lack_to) if lack_to else None,
-            }
-        )
-
-    def _records(self, letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
-        return [
-            records.letter_record(letter, owner=self.site.owner_of(letter.route))
-            for letter in letters
-        ]
+def letter_records(site: Site, letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
+    """Letters as the REST API has them in a list."""
+    return [records.letter_record(letter, owner=site.owner_of(letter.route)) for letter in letters]
 
 
 def beyond(store: Store, wanted: Filter) -> Beyond:
     """What may be meant by filters that no letter matches: closed letters, and names that are near."""
-    closed = (
-        _NOTHING[0]
-        if wanted.states
-        else lookup.closed_too(store, wanted, patience_s=SEARCH_PATIENCE_S)
-    )
+    closed: tuple[str, Sequence[str]] = ("", ())
+    if not wanted.states:
+        closed = lookup.closed_too(store, wanted, patience_s=SEARCH_PATIENCE_S)
     return closed, [*lookup.unknown_names(store, wanted, _NAMED)]
-
-
-def look(
-    store: Store, wanted: Filter, after: str | None
-) -> tuple[PageOfLetters, Mapping[str, HeldLetter], datetime | None]:
-    """A page of letters; those of them that are held; and ``values_lack_to``."""
-    page = store.letters.find(wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S)
-    shown = [*page.letters, *page.further]
-    held = store.automations.held([letter.task_id for letter in shown])
-    return page, held, values_lack_to(store, wanted)
 
 
 def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
@@ -366,24 +291,81 @@ def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
     return store.values.kept().since if wanted.asks_for_values else None
 
 
-def rows_of(
-    letters: Sequence[DeadLetter],
-    held: Mapping[str, HeldLetter] | None = None,
-    parameters: Callable[[str], Sequence[str]] = lambda _task: (),
-) -> list[Row]:
-    """Letters as rows of a list.
+#: Reads a part of a list after a cursor, in a thread; returns it with the cursor of the next part, which is
+#: None at the end.
+Part = Callable[[str | None, "Store"], tuple[Sequence[dict[str, Any]], str | None]]
 
-    :param held: those of them that are held, by their task ids.
-    :param parameters: the names of a task's positional parameters.
-    """
-    shorts = short_ids([letter.task_id for letter in letters])
-    return [
-        Row(
-            letter=letter,
-            short_id=short,
-            attempts=records.attempts_of(letter),
-            held=(held or {}).get(letter.task_id),
-            parameters=parameters(letter.task),
-        )
-        for short, letter in zip(shorts, letters, strict=True)
-    ]
+
+class Export(Handler):
+    """``/dead-letters/export/letters.csv?task=…``, with the filters of the list: a list as a file, for
+    spreadsheets and programs. It is sent page by page, however long it is."""
+
+    async def get(self, name: str) -> None:
+        """Send the list."""
+        kind, _, form = name.rpartition(".")
+        if kind not in _PARTS or form not in _TYPES:
+            raise Refused(404, f"{clip(name, 40)} is not a list that can be exported.")
+        part = _PARTS[kind](self, self.values())
+        # Errors in the filters, and of the store, come before anything is sent.
+        rows, after = await self.site.ask(partial(part, None))
+        self.set_header("Content-Type", _TYPES[form])
+        self.set_header("Content-Disposition", f'attachment; filename="dead-{kind}.{form}"')
+        is_titled = False
+        try:
+            while True:
+                lines = [*map(dump_json, rows)]
+                if form == "csv":
+                    lines = csv_lines(rows, titled=not is_titled)
+                self.write("".join(f"{line}\n" for line in lines))
+                is_titled = is_titled or bool(rows)
+                await self.flush()
+                if after is None:
+                    return
+                rows, after = await self.site.ask(partial(part, after))
+        except StreamClosedError:  # the browser has gone
+            return
+        except CeleryDLQError as error:
+            # The browser has to report that the file is not whole.
+            logger.warning("the export of %s is cut off: %s", kind, error)
+            with contextlib.suppress(AttributeError):  # a connection of another kind
+                self.request.connection.stream.close()  # type: ignore[union-attr]
+
+
+def _part_of_letters(page: Export, given: Given) -> Part:
+    wanted = page.filter_in(given)
+
+    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
+        found = store.letters.find(wanted, limit=TOGETHER, after=after, patience_s=API_PATIENCE_S)
+        return letter_records(page.site, found.letters), found.next
+
+    return part
+
+
+def _part_of_groups(page: Export, given: Given) -> Part:
+    now = times.utc_now()
+    _, find = groups.finder_of(given, now)
+
+    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
+        found = find(store, after, TOGETHER)
+        return groups.group_records(page.site, store, found.rows, now), found.next
+
+    return part
+
+
+def _part_of_audit(_page: Export, given: Given) -> Part:
+    find = audit.finder_of(given, times.utc_now())
+
+    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
+        found = find(store, after, TOGETHER)
+        return [*map(records.as_record, found.rows)], found.next
+
+    return part
+
+
+_PARTS: Mapping[str, Callable[[Export, Given], Part]] = {
+    "letters": _part_of_letters,
+    "groups": _part_of_groups,
+    "audit": _part_of_audit,
+}
+
+_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}

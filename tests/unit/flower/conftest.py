@@ -24,7 +24,7 @@ from tornado.web import create_signed_value
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower import SITE, install
-from celery_dlq.flower.resources import export, letters
+from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
@@ -41,7 +41,6 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     for name in ("COUNT_PATIENCE_S", "SEARCH_PATIENCE_S", "API_PATIENCE_S"):
         monkeypatch.setattr(letters, name, PATIENCE_S)
-    monkeypatch.setattr(export, "_PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(pages, "QUICK_S", PATIENCE_S)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
     monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)

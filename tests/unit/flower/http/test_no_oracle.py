@@ -46,7 +46,7 @@ class _Noted(dict):
 def names(monkeypatch):
     """The names that requests look up."""
     found = set()
-    for reader in ("asked", "sent", "sent_json"):
+    for reader in ("query_values", "form_values", "json_values"):
         original = getattr(request, reader)
 
         def noted(given, original=original):

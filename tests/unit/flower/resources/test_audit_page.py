@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
-from celery_dlq.flower.resources import audit
+from celery_dlq.flower.http import request
 from celery_dlq.model.group import Annotate, Ignore
 from celery_dlq.store.base import Filter
 
@@ -68,7 +68,7 @@ def test_acts_on_a_deleted_letter_are_found_by_its_id(ann, store, acted):
 
 
 def test_pages_follow_each_other(ann, acted, monkeypatch):
-    monkeypatch.setattr(audit, "_LIMIT", 2)
+    monkeypatch.setattr(request, "USUAL_ROWS", 2)
     page = ann.get(f"{AUDIT}?since=3d")
     assert "The newest 2 acts" in page.text
     [(following, _)] = page.find("a", rel="next")

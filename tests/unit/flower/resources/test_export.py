@@ -9,7 +9,7 @@ import pytest
 from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.flower.resources import export
+from celery_dlq.flower.resources import letters
 from celery_dlq.store.base import Filter
 from celery_dlq.store.letters.records import Letters
 
@@ -40,7 +40,7 @@ def test_lists_have_the_records_of_the_command_line(ann, store):
 
 @pytest.mark.parametrize("kind", ["letters", "groups", "audit"])
 def test_a_long_list_is_sent_page_by_page(ann, store, monkeypatch, kind):
-    monkeypatch.setattr(export, "_TOGETHER", 2)
+    monkeypatch.setattr(letters, "TOGETHER", 2)
     for number in range(5):
         at = T0 + timedelta(seconds=number)
         store.letters.save([letter(f"n{number}", attempt(failed_at=at), fingerprint=f"{number}")])
@@ -59,7 +59,7 @@ def test_formulas_are_defused(ann, store):
 
 
 def test_a_file_that_is_cut_off_does_not_look_complete(ann, monkeypatch):
-    monkeypatch.setattr(export, "_TOGETHER", 1)
+    monkeypatch.setattr(letters, "TOGETHER", 1)
     find, calls = Letters.find, []
 
     def fail_later(self, *args, **kwargs):

@@ -8,7 +8,7 @@ from support.factories import T0, attempt, letter, operation
 from support.stores import redriving
 
 from celery_dlq import Escalate, Ticket
-from celery_dlq.flower.resources import groups
+from celery_dlq.flower.http import request
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen, Resolve
 from celery_dlq.model.operation import OperationState, Orders
@@ -108,7 +108,7 @@ class TestList:
         ]
 
     def test_pages_follow_each_other(self, ann, store, monkeypatch):
-        monkeypatch.setattr(groups, "_LIMIT", 1)
+        monkeypatch.setattr(request, "USUAL_ROWS", 1)
         page = ann.get(f"{GROUPS}?exception=ValueError&exception=")
         assert page.find("a", rel="next") == []
         page = ann.get(f"{GROUPS}?status=open")
@@ -431,7 +431,7 @@ class TestTickets:
         handled("77e1", Ticket("https://tickets.example.com/7"))
         for path in (GROUPS, f"{GROUPS}/aaaa000000000000"):
             page = ann.get(path)
-            [(found, text)] = page.find("a", rel="noopener noreferrer")
+            [(found, text), *_] = page.find("a", rel="noopener noreferrer")
             assert found["href"] == text == "https://tickets.example.com/7"
             assert "by auto:ticketing" in page.text
         assert ann.get(PAGE).find("section", id="dlq-tickets") == []
@@ -507,9 +507,9 @@ class TestStory:
         store.operations.move("0a", OperationState.CANCELLED, who="bob", why="wrong", now=NOW)
         redrives = [text for kind, text in self.events(ann) if kind == "redrive"]
         assert len(redrives) == 2
-        assert "bob cancelled the redrive 0a wrong" in redrives[0] + redrives[1]
+        assert "bob cancelled the redrive operation 0a wrong" in redrives[0] + redrives[1]
         assert any(
-            "ann began a redrive (0 of 3 letters sent) 0a the bank is back" in one
+            "ann began a redrive (0 of 3 letters sent) operation 0a the bank is back" in one
             for one in redrives
         )
         assert ann.get(PAGE).find("a", href="/dead-letters/operations/0a")

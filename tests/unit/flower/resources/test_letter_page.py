@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -143,7 +144,8 @@ def test_it_links_to_its_trace(ann, store, site_of):
     )
     assert page_of(ann, "traced").find("a", id="dlq-trace") == []
     assert trace_id in page_of(ann, "traced").find("section", id="dlq-message")[0][1]
-    site_of(ann).trace_url = "https://jaeger.example/trace/{trace_id}?a=1&b=2"
+    site, url = site_of(ann), "https://jaeger.example/trace/{trace_id}?a=1&b=2"
+    site.settings = replace(site.settings, trace_url=url)
     [(link, _)] = page_of(ann, "traced").find("a", id="dlq-trace")
     assert link["href"] == f"https://jaeger.example/trace/{trace_id}?a=1&b=2"
     assert page_of(ann, "hostile").find("a", id="dlq-trace") == []

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
-from celery_dlq.flower.resources.operations import OperationRow
-from celery_dlq.flower.words import state_kind
+from celery_dlq.flower.words import phases, state_kind
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, OperationState, Orders, Pacing
 from celery_dlq.store.base import Filter
@@ -80,13 +79,12 @@ def test_the_canary_is_a_phase(operation, state, counts, said, kinds):
     found = operation(
         state=OperationState(state), counts=Counts(**{"planned": 40, **counts}), orders=orders
     )
-    phases = OperationRow(operation=found).phases
     names = ["Canary", "The others"]
-    assert phases == [*zip(names, said, kinds.split(), strict=False)]
+    assert phases(found) == [*zip(names, said, kinds.split(), strict=False)]
 
 
 def test_without_a_canary_there_are_no_phases(operation):
-    assert OperationRow(operation=operation(counts=Counts(planned=40))).phases == []
+    assert phases(operation(counts=Counts(planned=40))) == []
 
 
 @pytest.mark.parametrize(
