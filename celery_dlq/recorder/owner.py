@@ -109,10 +109,6 @@ class OwnDirectory:
         """Give up the locks."""
         _open.discard(self)
         self._lock.close()
-        self.leave_pool()
-
-    def leave_pool(self) -> None:
-        """Give up this process's part of the pool's lock."""
         self._pool_lock.close()
 
     def close_in_child(self) -> None:
@@ -271,12 +267,6 @@ def _in_child() -> None:
     """Close the lock's file in a process of the pool: the lock lasts while any copy of the file is open."""
     for own in list(_open):
         own.close_in_child()
-
-
-def leave_pools() -> None:
-    """Called in a child of the worker that runs no tasks, and may outlive it: an embedded beat."""
-    for own in list(_open):
-        own.leave_pool()
 
 
 os.register_at_fork(after_in_child=_in_child)

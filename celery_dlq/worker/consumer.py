@@ -19,14 +19,13 @@ from typing import Any
 
 import click
 from celery import bootsteps
-from celery.signals import beat_embedded_init
 from celery.utils.log import get_logger
 
 from celery_dlq.base.unpack import bound_decoders
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder.flight import CONFIRM_S, FlightRecorder, Uncovered
-from celery_dlq.recorder.owner import BEAT_S, leave_pools
+from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.recorder.tags import Tags
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.copies import Copies
@@ -245,10 +244,6 @@ class Capture:
         # Another thread may be about to make the recorder, and there must not be two.
         if "flight_recorder" in vars(self):
             self.flight_recorder.beat()
-
-
-# Sent in the process of an embedded beat.
-beat_embedded_init.connect(lambda **_: leave_pools(), weak=False, dispatch_uid=__name__)
 
 
 @contextmanager

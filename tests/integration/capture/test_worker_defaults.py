@@ -1,7 +1,10 @@
 """Workers with Celery's default options: they ask their neighbours who they are before they take messages."""
 
+from pathlib import Path
+
 import pytest
 from project import wait_for
+from support.workers.processes import children
 
 POOLS = {
     "prefork": ("-c", "2"),
@@ -36,3 +39,19 @@ def test_a_worker_takes_what_was_sent_before_it_started(make_project, broker, po
                 project.wait_for_letter(project.send("terminal", 18))
         wait_for("the others to run", lambda: project.logged().count("succeeded in") == len(SENT))
     assert first.returncode == 0
+
+
+def test_a_worker_with_an_embedded_beat(project):
+    with project.worker("-c", "1", "-B", "-s", str(project.directory / "schedule")) as worker:
+        project.wait_for_letter(project.send("terminal", 17))
+        wait_for("beat", lambda: "beat: Starting" in project.logged())
+        [lock] = project.directory.glob("spool/recorder/*/pool.lock")
+        having = [pid for pid in children(worker.pid) if lock in opened_by(pid)]
+    # Its messages are recovered only when no process has the lock.
+    assert len(having) == 1, "a process of the pool has it, and beat does not"
+    assert "Bad file descriptor" not in project.logged()
+
+
+def opened_by(pid):
+    """The files that a process has open."""
+    return {file.resolve() for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()}

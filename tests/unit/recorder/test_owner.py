@@ -22,7 +22,6 @@ from celery_dlq.recorder.owner import (
     SILENT_S,
     Looker,
     OwnDirectory,
-    leave_pools,
     owner_in,
     pool_may_run,
     remove_half_made,
@@ -229,25 +228,6 @@ def test_a_process_of_the_pool_may_outlive_its_parent(tmp_path, start):
     while pool_may_run(directory):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_an_embedded_beat_does_not_count_as_a_process_of_the_pool(tmp_path):
-    own = OwnDirectory(tmp_path, "w@host")
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        leave_pools()
-        os.write(write, b"left")
-        time.sleep(600)
-    try:
-        assert os.read(read, 4) == b"left"
-        own.close()
-        assert not pool_may_run(own.path)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read)
-        os.close(write)
 
 
 def test_a_directory_of_an_earlier_release_or_another_machine_tells_nothing_about_the_pool(
