@@ -46,7 +46,7 @@ def test_letters_are_made_and_redriven(project):
         assert "Sent 3 of 3 dead letters: 3 succeeded." in done.stdout
         found = project.run("dlq", "doctor").stdout
     assert {project.letter(letter).state for letter in letters} == {State.RESOLVED}
-    assert "workers cannot be asked on this broker" in found
+    assert "workers cannot be asked here" in found
 
 
 def test_a_task_that_kills_its_worker_is_stopped(project):

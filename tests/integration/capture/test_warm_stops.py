@@ -63,7 +63,7 @@ class Account:
         return sorted(set(range(self.sent)) - self.notes.ended.keys() - self.letters)
 
     @property
-    def until_now(self) -> int:
+    def cut_off(self) -> int:
         """Runs that began and did not end."""
         return self.notes.runs - sum(map(len, self.notes.ended.values()))
 

@@ -16,10 +16,13 @@ from celery_dlq import DLQTask
 from celery_dlq.worker import consumer as module
 
 
-def die(*_):
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+def die(transport, message, queue):
+    if queue == os.environ["PROJ_QUEUE"]:  # and not that of the answers of other workers
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    deliver(transport, message, queue)
 
 
+deliver = Transport._deliver
 if os.environ.get("PROJ_DIES"):
     Transport._deliver = die
 if os.environ.get("PROJ_REFUSED"):

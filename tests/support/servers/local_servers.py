@@ -45,7 +45,7 @@ def hang_up(connection):
     connection.shutdown(socket.SHUT_RDWR)
 
 
-def until_now(connection):
+def cut_off(connection):
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this")
 
 
