@@ -217,9 +217,9 @@ class Letters(ListHandler):
             {
                 "letters": letter_records(self.site, page.letters),
                 "next": page.next,
-                "searched_to": times.maybe_iso(page.searched_to),
+                "searched_to": times.iso(page.searched_to) if page.searched_to else None,
                 "further": letter_records(self.site, page.further),
-                "values_lack_to": times.maybe_iso(lack_to),
+                "values_lack_to": times.iso(lack_to) if lack_to else None,
             }
         )
 
