@@ -104,7 +104,7 @@ class Screen:
         """``parts`` for a terminal, with an empty line between them."""
 
         def draw_all(console: Console) -> None:
-            for position, part in enumerate(filter(None, parts)):
+            for position, part in enumerate([part for part in parts if part]):
                 if position:
                     console.print()
                 self._draw_part(console, part)
