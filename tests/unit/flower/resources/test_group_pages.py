@@ -333,7 +333,7 @@ class TestActs:
             ({"until": "yesterday"}, "is not a time"),
             ({"until": "2020-01-01"}, "is in the past"),
             ({"rate": "many"}, "is not a rate"),
-            ({"count": "0"}, "ends nothing"),
+            ({"count": "0"}, "whole number above zero"),
             ({"count": "-3"}, "whole number above zero"),
             ({"count": "²"}, "whole number above zero"),
         ],
