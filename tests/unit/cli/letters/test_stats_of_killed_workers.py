@@ -87,7 +87,7 @@ def test_directories_that_cannot_be_counted_are_mentioned(run, read, directory, 
         raise PermissionError(13, "Permission denied")
 
     (directory / "gone-7-ab").mkdir(parents=True)
-    monkeypatch.setattr("celery_dlq.recorder.left._files", refuse)
+    monkeypatch.setattr("celery_dlq.recorder.files._files", refuse)
     assert read("stats")["recorder"]["here"]["uncounted"] == 1
     assert "Not counted here  1 directory" in run("stats").stdout
 
