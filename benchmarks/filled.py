@@ -45,7 +45,7 @@ OPEN = 11
 
 letter, content, attempt = tables.letter, tables.content, tables.attempt
 
-_FILLED = letter, content, attempt, tables.group, tables.count, tables.trend, tables.arrival
+_FILLED = letter, content, attempt, tables.group, tables.cell, tables.trend, tables.arrival
 
 _copy = Table("bench_copy", MetaData(), Column("number", BigInteger, primary_key=True))
 
@@ -177,7 +177,7 @@ def _copied(connection: Connection, column: Column[Any], step_s: int) -> ColumnE
 def count_again(connection: Connection) -> None:
     """Make the counts by group and by cause those of all letters."""
     connection.execute(delete(tables.group))
-    connection.execute(delete(tables.count))
+    connection.execute(delete(tables.cell))
     count, seen = (
         func.count(),
         (func.min(letter.c.first_failed_at), func.max(letter.c.last_failed_at)),
@@ -204,7 +204,7 @@ def count_again(connection: Connection) -> None:
         "id", "task", "queue", "reason", "exception_type", "open_count", "arrived_count",
         "succeeded_count", "failed_count", "first_seen_at",
     ]  # fmt: skip
-    connection.execute(insert(tables.count).from_select(names, cells.group_by(*by_cell)))
+    connection.execute(insert(tables.cell).from_select(names, cells.group_by(*by_cell)))
     _count_by_time(connection)
 
 

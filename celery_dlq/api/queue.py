@@ -256,7 +256,7 @@ class NotedAct:
                 act=self._act,
                 detail=self._detail,
                 count=more,
-                now=store.now(),
+                at=store.now(),
                 row=self._row,
             )
 

@@ -75,7 +75,7 @@ def _frozen(session: Session, wanted: Filter) -> Filter:
     """``wanted`` without letters that fail from now on, so that the act is on the letters that the person
     confirms."""
     every = replace(wanted, states=frozenset(State))
-    until = session.store.cut_off(every, now=session.store.now())
+    until = session.store.until_now(every, now=session.store.now())
     # Nothing matches a --since in the future.
     return wanted.before(until) if wanted.since is None or wanted.since < until else wanted
 

@@ -244,9 +244,10 @@ class Ledger:
         if result.unsent:
             self._store.claims.release(operation_id, token, result.unsent)
         # A claim can be ended in one write only if the fate of every letter is known.
-        confirm = self._store.claims.end if is_all else self._store.claims.confirm
         if result.sent or is_all:
-            confirm(operation_id, token, result.sent, silent=result.silent, now=now)
+            self._store.claims.confirm(
+                operation_id, token, result.sent, silent=result.silent, now=now, is_all=is_all
+            )
 
     def _add(self, result: BatchResult) -> None:
         silent = len(result.silent & result.sent.keys())

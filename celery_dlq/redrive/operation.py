@@ -126,7 +126,7 @@ class Operations:
             self.plan(wanted, orders, trial=Trial())
         now, limit = self._clock.now(), orders.pacing.limit
         wanted = redrivable(wanted)
-        wanted = wanted.before(self._store.cut_off(wanted, now=now))
+        wanted = wanted.before(self._store.until_now(wanted, now=now))
         count = self._store.counts.letters(wanted)
         return Operation(
             id=uuid.uuid4().hex[:12], wanted=wanted, orders=orders,

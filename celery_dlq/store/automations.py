@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, insert, select
@@ -17,7 +18,6 @@ from celery_dlq.model.automation import (
     ACTOR,
     EVERY,
     AutoMode,
-    AutoSends,
     AutoState,
     AutoStatus,
     Candidate,
@@ -26,14 +26,13 @@ from celery_dlq.model.automation import (
 )
 from celery_dlq.model.handling import HandlingState
 from celery_dlq.model.operation import ENDED, OperationState, SendingState
-from celery_dlq.store import candidates as choosing
 from celery_dlq.store.base import Filter, Lease, Operation, Scope
+from celery_dlq.store.candidates import REDRIVEN, Candidates
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
-from celery_dlq.store.database.tables import automation, handling, held, operation, sending
-from celery_dlq.store.database.transactions import Transactions, reads, writes
+from celery_dlq.store.database.tables import auto_hold, automation, handling, operation, sending
+from celery_dlq.store.database.transactions import after_commit, reads, writes
 from celery_dlq.store.handlings import Handlings
-from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import Conditions, begins_with, one_of
@@ -52,125 +51,64 @@ _RUNS_BACK = 100
 _NOT_OVER = sorted(state.value for state in OperationState if state not in ENDED)
 
 
-class Automations(Handlings):
-    """The automations and their handlings. Calls that need the lease change nothing without it.
-
-    :param listener: is notified of each automation that has suspended itself.
-    """
-
-    def __init__(self, transactions: Transactions, listener: StoreListener) -> None:
-        super().__init__(transactions)
-        self._listener = listener
+class Automations(Candidates, Handlings):
+    """The automations and their handlings. Calls that need the lease change nothing without it. The listener
+    is notified of each automation that has suspended itself."""
 
     @reads
-    def statuses(self, connection: Connection) -> dict[str, AutoStatus]:
+    def statuses(self) -> dict[str, AutoStatus]:
         """The states that were set, and when each one last looked for letters, by name."""
-        rows = connection.execute(select(automation)).mappings()
+        rows = self.connection.execute(select(automation)).mappings()
         return {row["name"]: read_row(AutoStatus, row) for row in rows}
 
     @writes
-    def looked(self, connection: Connection, lease: Lease, name: str, now: datetime) -> bool:
+    def looked(self, lease: Lease, name: str, now: datetime) -> bool:
         """Record that an automation looks for letters; False if the lease is lost."""
-        if not is_held(connection, lease):
+        if not is_held(self.connection, lease):
             return False
-        _write(connection, name, {"looked_at": now})
+        _write(self.connection, name, {"looked_at": now})
         return True
 
+    @writes
     def set_state(
         self, name: str, state: AutoState, *, who: str, why: str = "", now: datetime
     ) -> bool:
         """Pause, suspend or resume; audited. Returns whether the state has changed. Only an active one can be
         suspended."""
-        has_changed = self._set_state(name, state, who=who, why=why, now=now)
-        if has_changed and state is AutoState.SUSPENDED:
-            self._listener.suspended(AutoStatus(name=name, state=state, at=now, who=who, why=why))
-        return has_changed
-
-    @writes
-    def make_due(self, connection: Connection, name: str, *, who: str, now: datetime) -> None:
-        """Let an automatic redrive look for letters at once; audited."""
-        _write(connection, name, {"looked_at": None})
-        audit.write_audit(
-            connection, who=who, act="run", count=0, why="", detail={"auto": name}, at=now
-        )
-
-    @writes
-    def _set_state(
-        self,
-        connection: Connection,
-        name: str,
-        state: AutoState,
-        *,
-        who: str,
-        why: str,
-        now: datetime,
-    ) -> bool:
-        was = _locked_state(connection, name)
+        was = _locked_state(self.connection, name)
         if was is state or (state is AutoState.SUSPENDED and was is not AutoState.ACTIVE):
             return False
-        _write(connection, name, {"state": state.value, "at": now, "who": who, "why": why})
+        _write(self.connection, name, {"state": state.value, "at": now, "who": who, "why": why})
         audit.write_audit(
-            connection, who=who, act=_ACTS[state], count=0, why=why, detail={"auto": name}, at=now
-        )
+            self.connection, who=who, act=_ACTS[state], why=why, count=0, at=now,
+            detail={"auto": name},
+        )  # fmt: skip
+        if state is AutoState.SUSPENDED:
+            status = AutoStatus(name=name, state=state, at=now, who=who, why=why)
+            after_commit(self.connection, partial(self._listener.suspended, status))
         return True
 
-    @reads
-    def candidates(
-        self,
-        connection: Connection,
-        scope: Scope,
-        earlier: Sequence[Scope] = (),
-        *,
-        limit: int,
-        since: datetime | None = None,
-        failed_by: datetime | None = None,
-        after: Candidate | None = None,
-    ) -> list[Candidate]:
-        """The next letters of an automation, oldest failure first: dead letters of its filter that no
-        automation of ``earlier`` has to have first. A handler gets each failure once, and perhaps one letter
-        of each group. An automatic redrive gets no letters that are held; its own judgement follows.
-
-        :param since: only letters that failed then or later.
-        :param failed_by: only letters that failed then or earlier.
-        :param after: the last letter of the previous page.
-        """
-        found = choosing.candidates(
-            connection, scope, earlier, limit=limit, since=since, failed_by=failed_by, after=after
+    @writes
+    def make_due(self, name: str, *, who: str, now: datetime) -> None:
+        """Let an automatic redrive look for letters at once; audited."""
+        _write(self.connection, name, {"looked_at": None})
+        audit.write_audit(
+            self.connection, who=who, act="run", count=0, why="", detail={"auto": name}, at=now
         )
-        if scope.once_per_group:
-            return [*{one.fingerprint: one for one in reversed(found)}.values()][::-1]
-        return found
-
-    @reads
-    def room(self, connection: Connection, name: str, *, per_hour: int, most: int) -> int:
-        """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
-        ``most`` letters wait for it at a time."""
-        now = clock.now(connection)
-        return choosing.room(connection, name, per_hour=per_hour, most=most, now=now)
-
-    @reads
-    def sends(self, connection: Connection, name: str, mode: AutoMode, now: datetime) -> AutoSends:
-        """How many letters automatic redrives have sent, or may still send, lately."""
-        return choosing.sends(connection, name, mode, now)
 
     @writes
-    def queue(
-        self, connection: Connection, lease: Lease, scope: Scope, letters: Sequence[Candidate]
-    ) -> bool:
+    def queue(self, lease: Lease, scope: Scope, letters: Sequence[Candidate]) -> bool:
         """Queue letters for a handler. False if the lease is lost, or if it is no longer active."""
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         new = {
-            "version": scope.version,
-            "state": HandlingState.QUEUED.value,
-            "queued_at": now,
+            "version": scope.version, "state": HandlingState.QUEUED.value, "queued_at": now,
             "due_at": now,
-        }
-        return _add(connection, lease, scope.name, letters, new)
+        }  # fmt: skip
+        return _add(self.connection, lease, scope.name, letters, new)
 
     @writes
     def begin(
         self,
-        connection: Connection,
         lease: Lease,
         name: str,
         letters: Sequence[Candidate],
@@ -188,15 +126,15 @@ class Automations(Handlings):
         state = HandlingState.DONE if is_on else HandlingState.SHADOW
         acts = {
             "version": new.id, "operation": new.id if is_on else "", "state": state.value,
-            "verdict": choosing.REDRIVEN, "queued_at": at, "ended_at": at,
+            "verdict": REDRIVEN, "queued_at": at, "ended_at": at,
         }  # fmt: skip
-        is_begun = _add(connection, lease, name, letters, acts)
+        is_begun = _add(self.connection, lease, name, letters, acts)
         if is_begun and is_on:
-            create_operation(connection, new, repair=repair)
+            create_operation(self.connection, new, repair=repair)
         return is_begun
 
     @reads
-    def unfinished(self, connection: Connection, name: str | None = None) -> list[str]:
+    def unfinished(self, name: str | None = None) -> list[str]:
         """The operations of automations that have not ended, the oldest first.
 
         :param name: only those of this one.
@@ -204,67 +142,56 @@ class Automations(Handlings):
         by = begins_with(operation.c.who, ACTOR) if name is None else _is_by(name)
         found = select(operation.c.id).where(operation.c.state.in_(_NOT_OVER), by)
         in_order = operation.c.created_at, operation.c.id
-        return list(connection.execute(found.order_by(*in_order)).scalars())
+        return list(self.connection.scalars(found.order_by(*in_order)))
 
     @writes
-    def hold(
-        self, connection: Connection, lease: Lease, name: str, why: Mapping[str, str], now: datetime
-    ) -> int:
+    def hold(self, lease: Lease, name: str, why: Mapping[str, str], now: datetime) -> int:
         """Hold letters, each for its reason; audited. Returns how many were not held before; 0 if the lease
         is lost."""
-        if not is_held(connection, lease):
+        if not is_held(self.connection, lease):
             return 0
         keys = {stored_id(task_id): reason for task_id, reason in why.items()}
-        known = select(held.c.task_id).where(one_of(connection, held.c.task_id, sorted(keys)))
-        for task_id in connection.execute(known).scalars():
+        known = one_of(self.connection, auto_hold.c.task_id, sorted(keys))
+        for task_id in self.connection.scalars(select(auto_hold.c.task_id).where(known)):
             del keys[task_id]
         if not keys:
             return 0
         rows = [
-            {**fit(held, {"name": name, "why": reason}), "task_id": task_id, "at": now}
+            {**fit(auto_hold, {"name": name, "why": reason}), "task_id": task_id, "at": now}
             for task_id, reason in sorted(keys.items())
         ]
-        connection.execute(insert(held), rows)
+        self.connection.execute(insert(auto_hold), rows)
         audit.write_audit(
-            connection, who=actor_of(name), act="hold", count=len(rows),
+            self.connection, who=actor_of(name), act="hold", count=len(rows),
             detail={"auto": name, **audit.by_filter(Filter(ids=tuple(keys)))}, at=now,
         )  # fmt: skip
         return len(rows)
 
     @reads
-    def held(self, connection: Connection, task_ids: Sequence[str]) -> dict[str, HeldLetter]:
+    def held(self, task_ids: Sequence[str]) -> dict[str, HeldLetter]:
         """The letters of ``task_ids`` that are held, by their task ids."""
-        these = one_of(connection, held.c.task_id, sorted(map(stored_id, task_ids)))
-        rows = connection.execute(select(held).where(these)).mappings()
+        these = one_of(self.connection, auto_hold.c.task_id, sorted(map(stored_id, task_ids)))
+        rows = self.connection.execute(select(auto_hold).where(these)).mappings()
         return {row["task_id"]: HeldLetter(**row) for row in rows}
 
     @reads
-    def count_held(self, connection: Connection) -> dict[str, int]:
-        """How many open letters each automatic redrive holds."""
-        return choosing.count_held(connection)
-
-    @reads
-    def outcomes(
-        self, connection: Connection, name: str, *, since: datetime | None, limit: int
-    ) -> list[SendingState]:
+    def outcomes(self, name: str, *, since: datetime | None, limit: int) -> list[SendingState]:
         """The last outcomes of an automation's redrives, newest first: successes and failures.
 
         :param since: only those that came later.
         """
         named = [SendingState.SUCCEEDED.value, SendingState.FAILED.value]
-        found: Conditions = [
-            sending.c.operation.in_(_latest(connection, name)),
-            sending.c.state.in_(named),
-        ]
+        # MySQL does not accept a subquery with a limit.
+        newest = select(operation.c.id).where(_is_by(name)).order_by(operation.c.created_at.desc())
+        ids = self.connection.scalars(newest.limit(_RUNS_BACK)).all()
+        found: Conditions = [sending.c.operation.in_(ids), sending.c.state.in_(named)]
         if since is not None:
             found.append(sending.c.ended_at > since)
         latest = select(sending.c.state).where(*found).order_by(sending.c.ended_at.desc())
-        return [SendingState(state) for state in connection.execute(latest.limit(limit)).scalars()]
+        return [SendingState(state) for state in self.connection.scalars(latest.limit(limit))]
 
     @reads
-    def aborted(
-        self, connection: Connection, name: str, *, since: datetime | None
-    ) -> tuple[str, str] | None:
+    def aborted(self, name: str, *, since: datetime | None) -> tuple[str, str] | None:
         """Id and cause of the last operation of an automation that was aborted.
 
         :param since: only if it ended later.
@@ -273,9 +200,8 @@ class Automations(Handlings):
         if since is not None:
             found.append(operation.c.ended_at > since)
         latest = select(operation.c.id, operation.c.cause).where(*found)
-        row = connection.execute(
-            latest.order_by(operation.c.ended_at.desc()).limit(1)
-        ).one_or_none()
+        latest = latest.order_by(operation.c.ended_at.desc()).limit(1)
+        row = self.connection.execute(latest).one_or_none()
         return None if row is None else (row.id, row.cause)
 
 
@@ -312,15 +238,9 @@ def _is_by(name: str) -> ColumnElement[bool]:
     return operation.c.who == actor_of(name)
 
 
-def _latest(connection: Connection, name: str) -> Sequence[str]:
-    """The ids of the last operations. MySQL does not take a subquery with a limit."""
-    latest = select(operation.c.id).where(_is_by(name)).order_by(operation.c.created_at.desc())
-    return connection.execute(latest.limit(_RUNS_BACK)).scalars().all()
-
-
 def _locked_state(connection: Connection, name: str) -> AutoState:
     stored: Select[Any] = select(automation.c.state).where(automation.c.name == name)
-    state = connection.execute(stored.with_for_update()).scalar_one_or_none()
+    state = connection.scalar(stored.with_for_update())
     return AutoState.ACTIVE if state is None else AutoState(state)
 
 

@@ -166,15 +166,6 @@ class Expiry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expired:
-    """Letters that a search for expired ones has found, and the place at which it continues."""
-
-    keys: tuple[LetterKey, ...]
-    #: None at the end.
-    next: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class HistoryBounds:
     """The moments before which history is deleted; None: never."""
 
@@ -402,8 +393,8 @@ class AuditRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OngoingAct:
-    """An act that is done in several transactions, as the audit records it. Each transaction adds its letters
-    to the act's one row. So an act that is cut off is recorded as far as it went."""
+    """An act that is done in several transactions. Each transaction adds its letters to the act's one row in
+    the audit. So an act that is cut off is recorded as far as it went."""
 
     who: str
     act: str

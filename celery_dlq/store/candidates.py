@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.automation import AutoMode, AutoSends, AutoTry, Candidate
@@ -13,8 +13,19 @@ from celery_dlq.model.handling import LIVE, HandlingState
 from celery_dlq.model.operation import ENDED, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Scope
-from celery_dlq.store.database.tables import group, handling, held, letter, operation, sending
-from celery_dlq.store.rows.query import conditions, count_rows, in_states, one_of, sums_by
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import auto_hold, group, handling, letter, operation, sending
+from celery_dlq.store.database.transactions import ListenedRole, reading, reads
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.rows.query import (
+    conditions,
+    count_rows,
+    follows,
+    in_states,
+    one_of,
+    sum_of,
+    sums_by,
+)
 from celery_dlq.store.rows.rows import read_row
 
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
@@ -35,82 +46,93 @@ TRIES = handling.outerjoin(operation, operation.c.id == handling.c.operation).ou
     and_(sending.c.operation == handling.c.operation, sending.c.task_id == handling.c.task_id),
 )
 
+_IS_HELD = select(1).where(auto_hold.c.task_id == letter.c.task_id).correlate(letter).exists()
+
 _CANDIDATE = (
     "id", "task_id", "task", "fingerprint", "release", "last_failed_at", "redrive_count",
 )  # fmt: skip
 
 
-def candidates(
-    connection: Connection,
-    scope: Scope,
-    earlier: Sequence[Scope],
-    *,
-    limit: int,
-    since: datetime | None,
-    failed_by: datetime | None,
-    after: Candidate | None,
-) -> list[Candidate]:
-    """The next letters of an automation, oldest failure first: see
-    :meth:`~celery_dlq.store.automations.Automations.candidates`."""
-    found = [in_states([State.DEAD]), *conditions(connection, scope.where)]
-    if scope.version:
-        found.append(~_had_failure(scope))
-    else:
-        found.append(
-            ~select(1).where(held.c.task_id == letter.c.task_id).correlate(letter).exists()
-        )
-    if scope.once_per_group:
-        found.append(~_group_was_handled(scope))
-    found += [~_belongs_to(connection, other) for other in earlier]
-    if since is not None:
-        found.append(letter.c.last_failed_at >= since)
-    if failed_by is not None:
-        found.append(letter.c.last_failed_at <= failed_by)
-    if after is not None:
-        found.append(_behind(after))
-    oldest = (
-        select(*(letter.c[name] for name in _CANDIDATE))
-        .where(*found)
-        # In the order of the indexes.
-        .order_by(letter.c.last_failed_at, letter.c.id)
-        .limit(limit)
-    )
-    rows = connection.execute(oldest).mappings().all()
-    tries = {} if scope.version else _tries(connection, [row["task_id"] for row in rows])
-    return [
-        read_row(
-            Candidate, row, number=row["id"], failed_at=row["last_failed_at"],
-            tries=tries.get(row["task_id"], ()),
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
-def room(connection: Connection, name: str, *, per_hour: int, most: int, now: datetime) -> int:
-    """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
-    ``most`` letters wait for it at a time."""
-    calls = handling.c.tries + case((handling.c.state == HandlingState.QUEUED.value, 1), else_=0)
-    lately = and_(handling.c.name == name, handling.c.queued_at > now - _HOUR)
-    used = connection.execute(select(func.coalesce(func.sum(calls), 0)).where(lately)).scalar_one()
-    waiting = handling.c.state.in_(_LIVE), handling.c.name == name
-    return max(0, min(per_hour - int(used), most - count_rows(connection, handling, *waiting)))
-
-
-def sends(connection: Connection, name: str, mode: AutoMode, now: datetime) -> AutoSends:
-    """How many letters automatic redrives have sent, or may still send, lately."""
-    lately = handling.c.name == name, handling.c.queued_at > now - _DAY
-    return AutoSends(
-        day=_count_sends(connection, mode, *lately),
-        # These have ended when they were queued. This column has an index of its own.
-        hour_of_all=_count_sends(connection, mode, handling.c.ended_at > now - _HOUR),
-    )
-
-
 def count_held(connection: Connection) -> dict[str, int]:
     """How many open letters each automatic redrive holds."""
-    of_it = letter.c.task_id == held.c.task_id, in_states(OPEN_STATES)
-    is_open = select(1).where(*of_it).correlate(held).exists()
-    return sums_by(connection, func.count(), held.c.name, where=[is_open])
+    of_it = letter.c.task_id == auto_hold.c.task_id, in_states(OPEN_STATES)
+    is_open = select(1).where(*of_it).correlate(auto_hold).exists()
+    return sums_by(connection, func.count(), auto_hold.c.name, where=[is_open])
+
+
+class Candidates(ListenedRole[StoreListener]):
+    """The part of :class:`~celery_dlq.store.automations.Automations` that chooses letters."""
+
+    @reads
+    def candidates(
+        self,
+        scope: Scope,
+        earlier: Sequence[Scope] = (),
+        *,
+        limit: int,
+        since: datetime | None = None,
+        failed_by: datetime | None = None,
+        after: Candidate | None = None,
+    ) -> list[Candidate]:
+        """The next letters of an automation, oldest failure first: dead letters of its filter that no
+        automation of ``earlier`` has to have first. A handler gets each failure once, and perhaps one letter
+        of each group. An automatic redrive gets no letters that are held; its own judgement follows.
+
+        :param since: only letters that failed then or later.
+        :param failed_by: only letters that failed then or earlier.
+        :param after: the last letter of the previous page.
+        """
+        at, had = letter.c.last_failed_at, _had_failure(scope) if scope.version else _IS_HELD
+        found = [in_states([State.DEAD]), *conditions(self.connection, scope.where), ~had]
+        if scope.once_per_group:
+            found.append(~_group_was_handled(scope))
+        found += [~_belongs_to(self.connection, other) for other in earlier]
+        if since is not None:
+            found.append(at >= since)
+        if failed_by is not None:
+            found.append(at <= failed_by)
+        if after is not None:
+            found.append(follows((at, letter.c.id), (after.failed_at, after.number)))
+        oldest = select(*(letter.c[name] for name in _CANDIDATE)).where(*found)
+        # In the order of the indexes.
+        in_order = oldest.order_by(at, letter.c.id).limit(limit)
+        rows = self.connection.execute(in_order).mappings().all()
+        tries = {} if scope.version else _tries(self.connection, [row["task_id"] for row in rows])
+        chosen = [
+            read_row(
+                Candidate, row, number=row["id"], failed_at=row["last_failed_at"],
+                tries=tries.get(row["task_id"], ()),
+            )
+            for row in rows
+        ]  # fmt: skip
+        if scope.once_per_group:
+            return [*{one.fingerprint: one for one in reversed(chosen)}.values()][::-1]
+        return chosen
+
+    @reads
+    def room(self, name: str, *, per_hour: int, most: int) -> int:
+        """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
+        ``most`` letters wait for it at a time."""
+        its, lately = handling.c.name == name, clock.now(self.connection) - _HOUR
+        called = sum_of(self.connection, handling.c.tries, its, handling.c.queued_at > lately)
+        is_queued = handling.c.state == HandlingState.QUEUED.value
+        queued = count_rows(
+            self.connection, handling, its, is_queued, handling.c.queued_at > lately
+        )
+        waiting = count_rows(self.connection, handling, its, handling.c.state.in_(_LIVE))
+        return max(0, min(per_hour - called - queued, most - waiting))
+
+    @reads
+    def sends(self, name: str, mode: AutoMode, now: datetime) -> AutoSends:
+        """How many letters automatic redrives have sent, or may still send, lately."""
+        lately = handling.c.name == name, handling.c.queued_at > now - _DAY
+        return AutoSends(
+            day=_count_sends(self.connection, mode, *lately),
+            # These have ended when they were queued. This column has an index of its own.
+            hour_of_all=_count_sends(self.connection, mode, handling.c.ended_at > now - _HOUR),
+        )
+
+    count_held = reading(count_held)
 
 
 def _count_sends(connection: Connection, mode: AutoMode, *lately: ColumnElement[bool]) -> int:
@@ -118,8 +140,7 @@ def _count_sends(connection: Connection, mode: AutoMode, *lately: ColumnElement[
         return count_rows(connection, handling, handling.c.state == mode.value, *lately)
     may_be_sent = or_(sending.c.operation.is_not(None), ~_IS_OVER)
     sent = handling.c.state == HandlingState.DONE.value, BY_ITSELF, may_be_sent
-    counted = select(func.count()).select_from(TRIES).where(*sent, *lately)
-    return int(connection.execute(counted).scalar_one())
+    return count_rows(connection, TRIES, *sent, *lately)
 
 
 def _tries(connection: Connection, task_ids: Sequence[str]) -> dict[str, tuple[AutoTry, ...]]:
@@ -148,25 +169,20 @@ def _tries(connection: Connection, task_ids: Sequence[str]) -> dict[str, tuple[A
     return found
 
 
-def _behind(after: Candidate) -> ColumnElement[bool]:
-    later = letter.c.last_failed_at > after.failed_at
-    same = and_(letter.c.last_failed_at == after.failed_at, letter.c.id > after.number)
-    return or_(later, same)
-
-
-def _of(scope: Scope) -> ColumnElement[bool]:
+def of_scope(scope: Scope) -> ColumnElement[bool]:
+    """The handlings of an automation."""
     return and_(handling.c.name == scope.name, handling.c.version == scope.version)
 
 
 def _had_failure(scope: Scope, *also: ColumnElement[bool]) -> ColumnElement[bool]:
     """Whether the handler has had the letter with its last failure. ``also`` restricts the handlings."""
     same = handling.c.task_id == letter.c.task_id, handling.c.failed_at == letter.c.last_failed_at
-    return select(1).where(*same, _of(scope), *also).correlate(letter).exists()
+    return select(1).where(*same, of_scope(scope), *also).correlate(letter).exists()
 
 
 def _belongs_to(connection: Connection, other: Scope) -> ColumnElement[bool]:
-    """Whether an earlier automation has to have the letter first: its filter matches, and it has not left
-    it. An automatic redrive leaves none."""
+    """Whether an earlier automation has to have the letter first: the filter of that automation matches, and
+    it has not left the letter. An automatic redrive leaves no letters."""
     found = conditions(connection, other.where)
     if other.version:
         found = [*found, ~_had_failure(other, handling.c.verdict == LEFT)]
@@ -187,5 +203,5 @@ def _group_was_handled(scope: Scope) -> ColumnElement[bool]:
         or_(regressed.is_(None), handling.c.queued_at >= regressed),
     )
     same = handling.c.fingerprint == letter.c.fingerprint
-    had = and_(same, _of(scope), or_(handling.c.state.in_(_LIVE), done))
+    had = and_(same, of_scope(scope), or_(handling.c.state.in_(_LIVE), done))
     return select(1).where(had).correlate(letter).exists()

@@ -30,23 +30,24 @@ class Leases(StoreRole):
     """Leases by name. Each has one holder at a time."""
 
     @reads
-    def to_do(self, connection: Connection, name: str) -> ToDo:
+    def to_do(self, name: str) -> ToDo:
         """The work for a worker that does not have the lease ``name``. Locks nothing."""
-        return ToDo(lease_free_in_s=_free_in_s(connection, name), operations=any_left(connection))
+        stored = select(lease.c.expires_at).where(lease.c.name == name)
+        expires_at, now = self.connection.scalar(stored), clock.now(self.connection)
+        free_in_s = 0.0 if expires_at is None else max(0.0, (expires_at - now).total_seconds())
+        return ToDo(lease_free_in_s=free_in_s, operations=any_left(self.connection))
 
     @writes
-    def take(
-        self, connection: Connection, name: str, *, holder: str, seconds: float
-    ) -> Lease | None:
+    def take(self, name: str, *, holder: str, seconds: float) -> Lease | None:
         """The lease ``name`` for ``holder``, new or prolonged; None while another holder has it."""
-        now, holder = clock.now(connection), fit_text(lease.c.holder, holder)
+        now, holder = clock.now(self.connection), fit_text(lease.c.holder, holder)
         stored = select(lease).where(lease.c.name == name).with_for_update()
-        row = connection.execute(stored).mappings().one_or_none()
+        row = self.connection.execute(stored).mappings().one_or_none()
         held = {"holder": holder, "expires_at": now + timedelta(seconds=seconds)}
         if row is None:
             # If two workers do this at the same time, the second insert is refused, and its transaction
             # begins again.
-            connection.execute(insert(lease).values(name=name, token=1, **held))
+            self.connection.execute(insert(lease).values(name=name, token=1, **held))
             return Lease(name=name, token=1)
         # Each holder writes its name. A lease that ended under this name, while its process or machine stood
         # still, was not held by another one.
@@ -54,27 +55,29 @@ class Leases(StoreRole):
         if not is_mine and row["expires_at"] > now:
             return None
         token = row["token"] + (not is_mine)
-        connection.execute(update(lease).where(lease.c.name == name).values(token=token, **held))
+        taken = update(lease).where(lease.c.name == name)
+        self.connection.execute(taken.values(token=token, **held))
         return Lease(name=name, token=token)
 
     @writes
-    def give_up(self, connection: Connection, held: Lease) -> None:
+    def give_up(self, held: Lease) -> None:
         """End ``held``, so that the next holder may take it at once."""
         # Without the holder's name, the next one has another token, even if it has this name.
         ended = (
-            update(lease).where(_is_lease(held)).values(holder="", expires_at=clock.now(connection))
+            update(lease)
+            .where(_is_lease(held))
+            .values(holder="", expires_at=clock.now(self.connection))
         )
-        connection.execute(ended)
+        self.connection.execute(ended)
 
     @writes
-    def end_of(self, connection: Connection, process: str) -> None:
+    def end_of(self, process: str) -> None:
         """End the leases of a process that is gone, whose name their holders begin with."""
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         # A few rows, and most end in other ways.
         theirs = lease.c.holder.startswith(f"{process}/", autoescape=True)
-        connection.execute(
-            update(lease).where(theirs, lease.c.expires_at > now).values(expires_at=now)
-        )
+        ended = update(lease).where(theirs, lease.c.expires_at > now)
+        self.connection.execute(ended.values(expires_at=now))
 
 
 def check_lease(connection: Connection, held: Lease) -> None:
@@ -87,15 +90,10 @@ def check_lease(connection: Connection, held: Lease) -> None:
 
 
 def is_held(connection: Connection, held: Lease) -> bool:
-    """Whether ``held`` is still held. If it is, no other process can take it before the transaction ends."""
+    """Whether the lease is still held. If so, no other process can take the lease before the transaction
+    ends."""
     mine = select(lease.c.token).where(_is_lease(held)).with_for_update()
-    return connection.execute(mine).scalar_one_or_none() is not None
-
-
-def _free_in_s(connection: Connection, name: str) -> float:
-    now, stored = clock.now(connection), select(lease.c.expires_at).where(lease.c.name == name)
-    expires_at = connection.execute(stored).scalar_one_or_none()
-    return 0.0 if expires_at is None else max(0.0, (expires_at - now).total_seconds())
+    return connection.scalar(mine) is not None
 
 
 def _is_lease(held: Lease) -> ColumnElement[bool]:
@@ -106,7 +104,7 @@ class StoredCircuits(StoreRole):
     """The circuits of all tasks, as workers share them."""
 
     @reads
-    def read_open(self, connection: Connection) -> Circuits:
+    def read_open(self) -> Circuits:
         """The circuits that are not closed: the latest :data:`MOST_CIRCUITS`, the latest first."""
         wanted = (
             select(breaker)
@@ -114,34 +112,40 @@ class StoredCircuits(StoreRole):
             .order_by(breaker.c.opened_at.desc())
             .limit(MOST_CIRCUITS)
         )
-        rows = connection.execute(wanted).mappings().all()
-        return Circuits(now=clock.now(connection), circuits=tuple(map(_circuit, rows)))
+        rows = self.connection.execute(wanted).mappings().all()
+        return Circuits(now=clock.now(self.connection), circuits=tuple(map(_circuit, rows)))
 
     @writes
-    def change(
-        self, connection: Connection, changes: Mapping[tuple[str, str], CircuitChange]
-    ) -> tuple[Circuit, ...]:
+    def change(self, changes: Mapping[tuple[str, str], CircuitChange]) -> tuple[Circuit, ...]:
         """Apply ``changes``, by task and key, and return the changed circuits. No other worker can change
         them at the same time. A change may be applied more than once before it is stored."""
-        stored = _locked_circuits(connection, list(changes))
+        stored = _locked_circuits(self.connection, list(changes))
         # Not earlier: while this waited for the rows, others may have counted failures, and a failure that is
         # later than now is not counted.
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         changed = []
         for (task, key), apply in sorted(changes.items(), key=lambda item: item[0]):
             row_key = _row_key(task, key)
             before = stored.get(row_key)
             known = Circuit(task=task, key=key) if before is None else before
             after = apply(replace(known, task=task, key=key), now)
-            _write_circuit(connection, row_key, after, now, is_new=before is None)
+            values = {
+                **vars(after), "state": after.state.value, "recent": json.dumps(after.recent),
+                "task": row_key[0], "key": row_key[1], "changed_at": now,
+            }  # fmt: skip
+            # If two workers insert it at the same time, the second insert is refused, and its transaction
+            # begins again.
+            new = insert(breaker) if before is None else update(breaker).where(_is_circuit(row_key))
+            self.connection.execute(new.values(values))
             changed.append(after)
         return tuple(changed)
 
     @writes
-    def prune(self, connection: Connection, *, older_than_s: float) -> int:
+    def prune(self, *, older_than_s: float) -> int:
         """Delete the circuits that have not changed for this many seconds; returns how many."""
-        before = clock.now(connection) - timedelta(seconds=older_than_s)
-        return connection.execute(delete(breaker).where(breaker.c.changed_at < before)).rowcount
+        before = clock.now(self.connection) - timedelta(seconds=older_than_s)
+        old = delete(breaker).where(breaker.c.changed_at < before)
+        return self.connection.execute(old).rowcount
 
 
 def _locked_circuits(
@@ -154,24 +158,6 @@ def _locked_circuits(
     wanted = select(breaker).where(or_(*these)).order_by(breaker.c.task, breaker.c.key)
     rows = connection.execute(wanted.with_for_update()).mappings()
     return {(row["task"], row["key"]): _circuit(row) for row in rows}
-
-
-def _write_circuit(
-    connection: Connection,
-    row_key: tuple[str, str],
-    circuit: Circuit,
-    now: datetime,
-    *,
-    is_new: bool,
-) -> None:
-    stored = {**vars(circuit), "state": circuit.state.value, "recent": json.dumps(circuit.recent)}
-    values = {**stored, "task": row_key[0], "key": row_key[1], "changed_at": now}
-    if is_new:
-        # If two workers do this at the same time, the second insert is refused, and its transaction begins
-        # again.
-        connection.execute(insert(breaker).values(values))
-    else:
-        connection.execute(update(breaker).where(_is_circuit(row_key)).values(values))
 
 
 def _row_key(task: str, key: str) -> tuple[str, str]:
@@ -191,16 +177,14 @@ class Deliveries(StoreRole):
     """The runs of redelivered messages that are not known to have ended."""
 
     @reads
-    def find(self, connection: Connection, task_id: str, task: str) -> tuple[Delivery, ...]:
+    def find(self, task_id: str, task: str) -> tuple[Delivery, ...]:
         """The deliveries of the messages of ``task`` under ``task_id``, over all redrives, oldest first. Two
         apps that share a store may use the same id."""
-        return _found(connection, {(task_id, task)})
+        return _found(self.connection, {(task_id, task)})
 
     @writes
     def begin(
-        self,
-        connection: Connection,
-        wanted: Sequence[tuple[Delivery, Callable[[Delivery, tuple[Delivery, ...]], Any]]],
+        self, wanted: Sequence[tuple[Delivery, Callable[[Delivery, tuple[Delivery, ...]], Any]]]
     ) -> list[Any]:
         """Write the deliveries of ``wanted`` that may start, together.
 
@@ -208,26 +192,20 @@ class Deliveries(StoreRole):
             for the messages of all of them, and returns an object whose ``started`` is the delivery, or None.
         :return: these objects.
         """
-        known = _found(connection, {(one.task_id, one.task) for one, _ in wanted})
+        known = _found(self.connection, {(one.task_id, one.task) for one, _ in wanted})
         begun = [decide(one, known) for one, decide in wanted]
         rows = [_row(one.started) for one in begun if one.started]
         if rows:
-            connection.execute(insert(delivery), rows)
+            self.connection.execute(insert(delivery), rows)
         return begun
 
     @reads
     def came_again(
-        self,
-        connection: Connection,
-        task_id: str,
-        task: str,
-        run: tuple[int, int],
-        after: datetime,
-        process: str = "",
+        self, task_id: str, task: str, run: tuple[int, int], after: datetime, process: str = ""
     ) -> bool:
-        """Whether the message of this run (redrive and attempt), or a later one, was delivered again and
-        began ``after`` that time, whether or not it has ended; or whether a redelivered message came to its
-        end in ``process``, which may not have noticed."""
+        """Whether the message of this run (redrive and attempt), or a later message, was delivered again and
+        began ``after`` that time. A message that was redelivered to ``process`` and came to its end there
+        counts, too, because the process may not have noticed."""
         redrive, attempt = run
         began_later: ColumnElement[bool] = delivery.c.started_at > after
         if process:
@@ -242,39 +220,36 @@ class Deliveries(StoreRole):
             ),
             began_later,
         )
-        return connection.execute(later.limit(1)).first() is not None
+        return self.connection.execute(later.limit(1)).first() is not None
 
     @writes
-    def put(self, connection: Connection, item: Delivery) -> None:
+    def put(self, item: Delivery) -> None:
         """Write ``item``. It replaces an earlier account of the same delivery."""
-        connection.execute(delete(delivery).where(_is_delivery(item)))
-        connection.execute(insert(delivery), _row(item))
+        self.connection.execute(delete(delivery).where(_is_delivery(item)))
+        self.connection.execute(insert(delivery), _row(item))
 
     @writes
-    def forget(self, connection: Connection, items: Sequence[Delivery]) -> None:
-        """Note that ``items`` count no more: they ended without an outcome, do not run after all, or their
-        worker does not know how they will end. Without their process, none of them is taken for a success of
-        a later run in that process: see :meth:`came_again`."""
+    def forget(self, items: Sequence[Delivery]) -> None:
+        """Record that ``items`` count no more: they ended without an outcome, do not run after all, or their
+        worker does not know how they will end. The record has no process, so that :meth:`came_again` takes no
+        item for a success of a later run in that process."""
         if items:
-            connection.execute(
-                update(delivery)
-                .where(or_(*map(_is_delivery, items)))
-                .values(ended=True, process="")
-            )
+            these = update(delivery).where(or_(*map(_is_delivery, items)))
+            self.connection.execute(these.values(ended=True, process=""))
 
     @writes
-    def prune(self, connection: Connection, before: datetime) -> int:
+    def prune(self, before: datetime) -> int:
         """Delete the deliveries that started before ``before``; returns how many."""
-        return connection.execute(delete(delivery).where(delivery.c.started_at < before)).rowcount
+        old = delete(delivery).where(delivery.c.started_at < before)
+        return self.connection.execute(old).rowcount
 
 
 def end_deliveries(connection: Connection, task_ids: Iterable[str]) -> None:
     """Note that the messages of ``task_ids`` (as stored) have come to an end: their deliveries count no
     more."""
     wanted = one_of(connection, delivery.c.task_id, sorted(set(task_ids)))
-    connection.execute(
-        update(delivery).where(wanted, delivery.c.ended.is_(False)).values(ended=True)
-    )
+    running = update(delivery).where(wanted, delivery.c.ended.is_(False))
+    connection.execute(running.values(ended=True))
 
 
 def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Delivery, ...]:

@@ -145,7 +145,7 @@ class Filter:
 
     @property
     def wanted_states(self) -> frozenset[State]:
-        """The states that are asked for; the open ones if none is named."""
+        """The named states; the open states if none is named."""
         return self.states or OPEN_STATES
 
     @property
@@ -169,8 +169,8 @@ class Filter:
 
     @property
     def indexed(self) -> Filter:
-        """This filter without the fields that no index covers. For those, letters are searched one after
-        the other. Values are such fields, too, unless few letters have them."""
+        """This filter without the fields that no index covers. A search for such a field checks the letters
+        one after the other. Values are such fields, too, unless few letters have them."""
         nothing: dict[str, Any] = dict.fromkeys(_UNINDEXED)
         return replace(self, args=(), values=(), **nothing)
 

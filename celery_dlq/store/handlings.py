@@ -32,13 +32,15 @@ from celery_dlq.model.handling import (
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Edit, Lease, Operation, Rows, Scope
+from celery_dlq.store.candidates import of_scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import handling, letter
-from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
-from celery_dlq.store.groups.tickets import write_ticket
+from celery_dlq.store.database.transactions import ListenedRole, Searched, reads, writes
+from celery_dlq.store.groups.by_cause import write_ticket
 from celery_dlq.store.letters.acts import discard_one
-from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.redrive.history import has_message, lock_dead, save_edit
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows.query import Conditions, one_of, sums_by
 from celery_dlq.store.rows.rows import Row, fit_text, read_row, stored_id
@@ -56,93 +58,85 @@ _CHANGED = "the letter was changed, or failed again, before the handler's verdic
 _REPLACED = "the handler has another version now"
 
 
-class Handlings(StoreRole):
+class Handlings(ListenedRole[StoreListener]):
     """The part of :class:`~celery_dlq.store.automations.Automations` for one letter at a time."""
 
     @writes
     def take_due(
-        self,
-        connection: Connection,
-        lease: Lease,
-        scope: Scope,
-        *,
-        limit: int,
-        again_s: float,
+        self, lease: Lease, scope: Scope, *, limit: int, again_s: float
     ) -> Mapping[int, int]:
-        """The ids of the handlings whose messages are to be sent now, the longest wait first, and how often
-        each was already sent without being started. They are due again after ``again_s`` seconds, which
+        """The handlings whose messages are to be sent now, the longest wait first: ids, and how often each
+        message was sent without a start. The same handlings are due again after ``again_s`` seconds, which
         double each time: a message may be lost, or wait long in its queue."""
-        if not is_held(connection, lease):
+        if not is_held(self.connection, lease):
             return {}
-        now = clock.now(connection)
-        due = select(handling.c.id, handling.c.sends).where(_of(scope), _is_due(_QUEUED, now))
-        rows = connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
+        now = clock.now(self.connection)
+        due = select(handling.c.id, handling.c.sends).where(of_scope(scope), _is_due(_QUEUED, now))
+        rows = self.connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
         for sends in {row.sends for row in rows}:
             ids = [row.id for row in rows if row.sends == sends]
             wait = timedelta(seconds=again_s * 2 ** min(sends, _DOUBLINGS))
-            _set(connection, ids, sends=sends + 1, due_at=now + wait)
+            _set(self.connection, ids, sends=sends + 1, due_at=now + wait)
         return {row.id: row.sends for row in rows}
 
     @writes
-    def put_off(self, connection: Connection, ids: Sequence[int], *, delay_s: float) -> None:
+    def put_off(self, ids: Sequence[int], *, delay_s: float) -> None:
         """The messages of ``ids`` were not sent; they are due again after ``delay_s`` seconds."""
-        later = clock.now(connection) + timedelta(seconds=delay_s)
-        waiting = update(handling).where(one_of(connection, handling.c.id, ids))
-        connection.execute(waiting.where(handling.c.state == _QUEUED).values(due_at=later))
+        later = clock.now(self.connection) + timedelta(seconds=delay_s)
+        waiting = update(handling).where(one_of(self.connection, handling.c.id, ids))
+        self.connection.execute(waiting.where(handling.c.state == _QUEUED).values(due_at=later))
 
     @writes
-    def expire(self, connection: Connection, lease: Lease, scope: Scope) -> int:
-        """Queue the handlings again whose worker did not end them in time, or give up on them; and end those
-        of other versions of the handler. Returns how many were given up."""
-        if not is_held(connection, lease):
+    def expire(self, lease: Lease, scope: Scope) -> int:
+        """Queue handlings again that their workers did not end in time, or give up on them; and end the
+        handlings of other versions of the handler. Returns how many were given up."""
+        if not is_held(self.connection, lease):
             return 0
-        now = clock.now(connection)
-        overdue = and_(_of(scope), _is_due(_RUNNING, now))
+        now = clock.now(self.connection)
+        overdue = and_(of_scope(scope), _is_due(_RUNNING, now))
         failed = update(handling).where(overdue, handling.c.tries >= TRIES)
-        given_up = connection.execute(failed.values(_ended(_FAILED, now, error=_LOST))).rowcount
+        lost = _ended(_FAILED, now, error=_LOST)
+        given_up = self.connection.execute(failed.values(lost)).rowcount
         again = update(handling).where(overdue, handling.c.tries < TRIES)
-        connection.execute(again.values(_again(now, now, _LOST)))
+        self.connection.execute(again.values(_again(now, now, _LOST)))
         others = and_(handling.c.name == scope.name, handling.c.version != scope.version)
         old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
         stale = _ended(_STALE, now, error=_REPLACED)
-        connection.execute(update(handling).where(others, old).values(stale))
+        self.connection.execute(update(handling).where(others, old).values(stale))
         return given_up
 
     @reads
-    def get(self, connection: Connection, handling_id: int) -> Handling | None:
+    def get(self, handling_id: int) -> Handling | None:
         """The handling with this id, or None."""
         stored = select(handling).where(handling.c.id == handling_id)
-        row = connection.execute(stored).mappings().one_or_none()
+        row = self.connection.execute(stored).mappings().one_or_none()
         return None if row is None else _handling_from(row)
 
     @writes
-    def start(
-        self, connection: Connection, handling_id: int, *, worker: str, within_s: float
-    ) -> Handling | None:
-        """Begin a queued handling. None if it is not queued any more, because another copy of its message
-        came first; or if its letter has changed, which ends it.
+    def start(self, handling_id: int, *, worker: str, within_s: float) -> Handling | None:
+        """Begin a queued handling. Returns None if another copy of its message came first, or if its letter
+        has changed; the change ends the handling.
 
         :param within_s: seconds after which the worker counts as dead.
         """
-        row = _locked(connection, handling_id)
+        row = _locked(self.connection, handling_id)
         if row is None or row["state"] != _QUEUED:
             return None
-        now = clock.now(connection)
-        if not _is_as_chosen(connection, row):
-            _set(connection, [handling_id], **_ended(_STALE, now, error=_CHANGED))
+        now = clock.now(self.connection)
+        if not _is_as_chosen(self.connection, row):
+            _set(self.connection, [handling_id], **_ended(_STALE, now, error=_CHANGED))
             return None
         until = now + timedelta(seconds=within_s)
         begun = {
             "state": _RUNNING, "tries": row["tries"] + 1, "started_at": now, "due_at": until,
             "worker": fit_text(handling.c.worker, worker),
         }  # fmt: skip
-        _set(connection, [handling_id], **begun)
+        _set(self.connection, [handling_id], **begun)
         return _handling_from({**row, **begun})
 
     @writes
     def end(
         self,
-        connection: Connection,
         started: Handling,
         seen: DeadLetter,
         verdict: HandlerVerdict,
@@ -150,79 +144,72 @@ class Handlings(StoreRole):
         edit: Edit | None = None,
         detail: Mapping[str, Any],
     ) -> HandlingState | None:
-        """Carry out the verdict of a started handling; audited. Returns the state in which it ended:
-        ``STALE`` if the letter is not dead, has failed again, or has another message than the one that was
-        ``seen``; None if another call of the handler has taken the place of this one. In both cases nothing
-        else is changed. A ticket is noted even if the letter has changed, because it is the group's.
+        """Carry out the verdict of a started handling; audited. Returns the state in which the handling
+        ended: ``STALE`` if the letter is not dead, has failed again, or has another message than ``seen``;
+        None if another call of the handler has replaced this call. In both cases nothing else is changed,
+        except that a ticket is noted, because the ticket is the group's.
 
         :param edit: the new message of a redrive.
         :param detail: the contents of the verdict, without secrets.
         """
-        if not _is_running(connection, started):
+        if not _is_running(self.connection, started):
             return None
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         if isinstance(verdict, (Ticket, Escalate)):
-            write_ticket(connection, started, verdict, now)
+            write_ticket(self.connection, started, verdict, now)
         elif not _changed_letter(
-            connection, started, seen, verdict, edit, now, self._transactions.searched
+            self.connection, started, seen, verdict, edit, now, self._transactions.searched
         ):
-            _set(connection, [started.id], **_ended(_STALE, now, error=_CHANGED))
+            _set(self.connection, [started.id], **_ended(_STALE, now, error=_CHANGED))
             return HandlingState.STALE
         done = _ended(_DONE, now)
         if isinstance(verdict, Redrive):
             done["due_at"] = now
         given = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
-        _set(connection, [started.id], **done, **given)
+        _set(self.connection, [started.id], **done, **given)
         return HandlingState.DONE
 
     @writes
-    def fail(
-        self, connection: Connection, started: Handling, error: str, *, again_s: float | None
-    ) -> None:
-        """The handler ended without a verdict. It is called again after ``again_s`` seconds (None: never),
-        unless it was called often enough."""
-        if not _is_running(connection, started):
+    def fail(self, started: Handling, error: str, *, again_s: float | None) -> None:
+        """Record that the handler ended without a verdict. The handler is called again after ``again_s``
+        seconds (None: never), unless it was called :data:`~celery_dlq.model.handling.TRIES` times."""
+        if not _is_running(self.connection, started):
             return
-        now, error = clock.now(connection), fit_text(handling.c.error, error)
+        now, error = clock.now(self.connection), fit_text(handling.c.error, error)
         if again_s is None or started.tries >= TRIES:
-            _set(connection, [started.id], **_ended(_FAILED, now, error=error))
+            _set(self.connection, [started.id], **_ended(_FAILED, now, error=error))
         else:
             later = now + timedelta(seconds=again_s)
-            _set(connection, [started.id], **_again(now, later, error))
+            _set(self.connection, [started.id], **_again(now, later, error))
 
     @writes
-    def to_redrive(
-        self, connection: Connection, lease: Lease, name: str, *, limit: int
-    ) -> list[Handling]:
+    def to_redrive(self, lease: Lease, name: str, *, limit: int) -> list[Handling]:
         """The handlings of a handler whose letters are to be sent back, and have no operation yet. Those
         whose letters have changed since are ended."""
-        if not is_held(connection, lease):
+        if not is_held(self.connection, lease):
             return []
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         due = and_(handling.c.name == name, _is_due(_DONE, now))
         stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
-        rows = connection.execute(stored).mappings().all()
-        changed = [row["id"] for row in rows if not _is_as_chosen(connection, row)]
+        rows = self.connection.execute(stored).mappings().all()
+        changed = [row["id"] for row in rows if not _is_as_chosen(self.connection, row)]
         if changed:
-            _set(connection, changed, **_ended(_STALE, now, error=_CHANGED))
+            _set(self.connection, changed, **_ended(_STALE, now, error=_CHANGED))
         return [_handling_from(row) for row in rows if row["id"] not in changed]
 
     @writes
-    def redrive(
-        self, connection: Connection, lease: Lease, ids: Sequence[int], operation: Operation
-    ) -> bool:
+    def redrive(self, lease: Lease, ids: Sequence[int], operation: Operation) -> bool:
         """Store the operation that sends the letters of ``ids`` back, and note it with them. False if the
         lease is lost."""
-        if not is_held(connection, lease):
+        if not is_held(self.connection, lease):
             return False
-        create_operation(connection, operation)
-        _set(connection, ids, operation=operation.id, due_at=None)
+        create_operation(self.connection, operation)
+        _set(self.connection, ids, operation=operation.id, due_at=None)
         return True
 
     @reads
     def find(
         self,
-        connection: Connection,
         *,
         name: str | None = None,
         letter_id: str | None = None,
@@ -244,18 +231,16 @@ class Handlings(StoreRole):
         if states:
             found.append(handling.c.state.in_(sorted(state.value for state in states)))
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
-        rows = [_handling_from(row) for row in connection.execute(newest).mappings()]
+        rows = [_handling_from(row) for row in self.connection.execute(newest).mappings()]
         return Rows.first(rows, limit, attrgetter("id"))
 
     @reads
-    def count(
-        self, connection: Connection, names: Collection[str]
-    ) -> Mapping[str, Mapping[HandlingState, int]]:
+    def count(self, names: Collection[str]) -> Mapping[str, Mapping[HandlingState, int]]:
         """The number of handlings in each state, by automation, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
         these = [handling.c.name.in_(sorted(names))]
         columns = handling.c.name, handling.c.state
-        found = sums_by(connection, func.count(), *columns, where=these)
+        found = sums_by(self.connection, func.count(), *columns, where=these)
         for (name, state), number in found.items():
             counted[name][HandlingState(state)] = number
         return counted
@@ -270,7 +255,7 @@ def _changed_letter(
     now: datetime,
     searched: Searched,
 ) -> bool:
-    """Discard or edit the letter, if it is still the one that was ``seen``; whether it is."""
+    """Discard or edit the letter unless it has changed since ``seen``. Returns whether it was unchanged."""
     row = lock_dead(connection, started.task_id)
     if row is None or row["last_failed_at"] != started.failed_at:
         return False
@@ -295,10 +280,6 @@ def _again(now: datetime, due_at: datetime, error: str) -> dict[str, Any]:
 def _set(connection: Connection, ids: Sequence[int], **values: Any) -> None:
     these = one_of(connection, handling.c.id, ids)
     connection.execute(update(handling).where(these).values(values))
-
-
-def _of(scope: Scope) -> ColumnElement[bool]:
-    return and_(handling.c.name == scope.name, handling.c.version == scope.version)
 
 
 def _is_due(state: str, now: datetime) -> ColumnElement[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from celery_dlq.base.redact import REDACTED, Redactor
 from celery_dlq.errors import RepairError
@@ -14,7 +14,7 @@ from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import Handling
 from celery_dlq.model.headers import ATTEMPTS_HEADER
-from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
+from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Sending
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 
@@ -22,7 +22,7 @@ from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 #: the errors of earlier attempts.
 _COPIES = ("argsrepr", "kwargsrepr", ATTEMPTS_HEADER)
 
-_Judged = TypeVar("_Judged", Attempt, Explanation)
+T = TypeVar("T")
 
 
 def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
@@ -32,10 +32,9 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
         message=redactor.text(letter.message),
         traceback=redactor.traceback(letter.traceback),
         log=redactor.text(letter.log),
-        explanation=_hide_evidence(letter.explanation, redactor),
+        explanation=_hide(letter.explanation, redactor, "evidence"),
         attempts=tuple(
-            replace(_hide_evidence(attempt, redactor), message=redactor.text(attempt.message))
-            for attempt in letter.attempts
+            _hide(attempt, redactor, "message", "evidence") for attempt in letter.attempts
         ),
         args=redactor.hidden(redactor.named(letter.task, letter.args, lambda _secret: REDACTED)),
         kwargs=redactor.hidden(letter.kwargs),
@@ -46,10 +45,7 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
 
 def hide_group(group: Group, redactor: Redactor) -> Group:
     """``group`` without secrets in its example of a message, its note and its owner."""
-    return replace(
-        group, message=redactor.text(group.message), note=redactor.text(group.note),
-        owner=redactor.text(group.owner),
-    )  # fmt: skip
+    return _hide(group, redactor, "message", "note", "owner")
 
 
 def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
@@ -81,19 +77,17 @@ def hide_assignment(assignment: Assignment, redactor: Redactor) -> str:
 
 def hide_status(status: AutoStatus, redactor: Redactor) -> AutoStatus:
     """``status`` without secrets in its reason, which may repeat the cause of an operation."""
-    return replace(status, why=redactor.text(status.why))
+    return _hide(status, redactor, "why")
 
 
 def hide_sending(sending: Sending, redactor: Redactor) -> Sending:
     """``sending`` without secrets in the reason why it was skipped, and in its change."""
-    return replace(sending, why=redactor.text(sending.why), change=redactor.text(sending.change))
+    return _hide(sending, redactor, "why", "change")
 
 
 def hide_change(change: Change, redactor: Redactor) -> Change:
     """``change`` without secrets."""
-    return replace(
-        change, diff=redactor.text(change.diff), before=_hide_envelope(change.before, redactor)
-    )
+    return replace(_hide(change, redactor, "diff"), before=_hide_envelope(change.before, redactor))
 
 
 def hide_handling(handling: Handling, redactor: Redactor) -> Handling:
@@ -102,7 +96,7 @@ def hide_handling(handling: Handling, redactor: Redactor) -> Handling:
         name: redactor.text(value) if isinstance(value, str) else value
         for name, value in handling.detail.items()
     }
-    return replace(handling, error=redactor.text(handling.error), detail=detail)
+    return replace(_hide(handling, redactor, "error"), detail=detail)
 
 
 def hide_automation(one: Handling | AutoStatus, redactor: Redactor) -> Handling | AutoStatus:
@@ -124,10 +118,10 @@ def _hide_in_text(assignment: str, redactor: Redactor) -> str:
         return redactor.text(assignment)
 
 
-def _hide_evidence(judged: _Judged, redactor: Redactor) -> _Judged:
-    if not judged.evidence:
-        return judged
-    return replace(judged, evidence=redactor.text(judged.evidence))
+def _hide(value: T, redactor: Redactor, *names: str) -> T:
+    """``value``, a dataclass, without secrets in these texts."""
+    hidden = {name: redactor.text(text) for name in names if (text := getattr(value, name))}
+    return cast("T", replace(cast("Any", value), **hidden))
 
 
 def _hide_envelope(envelope: Envelope, redactor: Redactor) -> Envelope:

@@ -104,7 +104,7 @@ class Holding:
 
     @property
     def next_expires_at(self) -> datetime | None:
-        """When the first of them expires, or has expired; None if none ever does."""
+        """When the first letter expires, or has expired; None if no letter ever does."""
         oldest = self.kept.oldest_closed_at
         return None if oldest is None or self.age is None else oldest + self.age
 
@@ -126,7 +126,7 @@ class RoundReport:
 
     @property
     def next_expires_at(self) -> datetime | None:
-        """When the first letter expires, or has expired; None if none ever does."""
+        """When the first letter expires, or has expired; None if no letter ever does."""
         moments = [one.next_expires_at for one in self.holdings]
         return min((one for one in moments if one is not None), default=None)
 

@@ -16,13 +16,13 @@ from celery_dlq.base.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.tables import content, group, letter
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import OF_LETTER, one_of, sums_by
-from celery_dlq.store.rows.rows import Row, letter_from
+from celery_dlq.store.rows.query import OF_LETTER, count_rows, one_of, sums_by
+from celery_dlq.store.rows.rows import letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
 
 #: The history of a letter names its group, too: what was tried with one group does not count for another.
@@ -56,104 +56,90 @@ class Regroupings(StoreRole):
     """Groups whose letters may belong to other groups. They are marked, and regrouped one after another."""
 
     @writes
-    def begin(self, connection: Connection, *, recipe: str, who: str, why: str) -> int:
+    def begin(self, *, recipe: str, who: str, why: str) -> int:
         """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
         letters."""
-        number = int(connection.execute(select(func.count()).select_from(letter)).scalar_one())
-        aliases.forget_claims(connection, recipe)
-        aliases.mark(connection, recipe=recipe)
+        number = count_rows(self.connection, letter)
+        aliases.forget_claims(self.connection, recipe)
+        aliases.mark(self.connection, recipe=recipe)
         audit.write_audit(
-            connection, who=who, act="regroup", why=why, count=number, at=clock.now(connection),
+            self.connection, who=who, act="regroup", why=why, count=number, at=clock.now(self.connection),
             detail={"recipe": recipe},
         )  # fmt: skip
         return number
 
     @reads
-    def next(self, connection: Connection, recipe: str, *, limit: int) -> Sequence[Waiting]:
+    def next(self, recipe: str, *, limit: int) -> Sequence[Waiting]:
         """The next groups: those that people have decided about, then the largest.
 
         :param recipe: the recipe of this process. Groups that wait for another one are left out.
         """
         is_ours = group.c.regroup.in_([aliases.BY_ALIASES, recipe])
-        return _waiting(connection, select(*_WAITING).where(is_ours).limit(limit))
+        return _waiting(self.connection, select(*_WAITING).where(is_ours).limit(limit))
 
     @reads
-    def all(self, connection: Connection) -> Sequence[Waiting]:
+    def all(self) -> Sequence[Waiting]:
         """All groups, as if they waited, in the order in which they would be regrouped."""
-        return _waiting(connection, select(*_WAITING))
+        return _waiting(self.connection, select(*_WAITING))
 
     @reads
-    def waiting(self, connection: Connection) -> Mapping[str, int]:
+    def waiting(self) -> Mapping[str, int]:
         """How many groups wait, by the recipe that they wait for; empty for aliases only."""
         marked = [group.c.regroup > ""]
-        found = sums_by(connection, func.count(), group.c.regroup, where=marked)
+        found = sums_by(self.connection, func.count(), group.c.regroup, where=marked)
         return {_recipe(name): number for name, number in found.items()}
 
-    @reads
-    def folded(self, connection: Connection) -> Sequence[str]:
-        """The groups into which the groups of one place were folded."""
-        return aliases.folded(connection)
+    folded = reading(aliases.folded)
+    homes = reading(aliases.homes)
 
     @reads
-    def homes(self, connection: Connection, names: Iterable[str]) -> Mapping[str, str]:
-        """The groups of those of ``names`` that have an alias."""
-        return aliases.homes(connection, names)
-
-    @reads
-    def ids(
-        self, connection: Connection, fingerprint: str, *, above: int, limit: int
-    ) -> Sequence[int]:
+    def ids(self, fingerprint: str, *, above: int, limit: int) -> Sequence[int]:
         """The numbers of the next letters of a group, in their order."""
         these = select(letter.c.id).where(letter.c.fingerprint == fingerprint, letter.c.id > above)
         # In the order of the key itself, a database would look through all letters for those of the group.
-        return list(connection.execute(these.order_by(letter.c.id + 0).limit(limit)).scalars())
+        return list(self.connection.scalars(these.order_by(letter.c.id + 0).limit(limit)))
 
     @reads
-    def letters(
-        self, connection: Connection, fingerprint: str, ids: Sequence[int]
-    ) -> Sequence[Judged]:
-        """The letters with these numbers that are in a group, with the fingerprints that they have."""
-        these = one_of(connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
-        rows = connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
-        return [_as_it_is(row) for row in rows]
+    def letters(self, fingerprint: str, ids: Sequence[int]) -> Sequence[Judged]:
+        """The letters of a group with these numbers, and the fingerprints that the letters have."""
+        these = one_of(self.connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
+        rows = self.connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
+        found = [(row["id"], letter_from(row)) for row in rows]
+        return [
+            Judged(
+                id=number, letter=one,
+                after=one.with_(fingerprint=one.raw_fingerprint or one.fingerprint),
+            )
+            for number, one in found
+        ]  # fmt: skip
 
     @writes
-    def move(
-        self,
-        connection: Connection,
-        seen: Waiting,
-        judged: Sequence[Judged],
-        *,
-        last: int,
-        is_last: bool,
-    ) -> int:
-        """Store the fingerprints of some letters of a group, and move those that belong to other groups.
-        Letters that have failed again are left alone. If another process was faster, nothing changes. Returns
-        how many were moved.
+    def move(self, seen: Waiting, judged: Sequence[Judged], *, last: int, is_last: bool) -> int:
+        """Store the fingerprints of some letters of a group, and move letters that belong to other groups.
+        Letters that have failed again are not moved. If another process was faster, nothing changes. Returns
+        how many letters were moved.
 
         :param last: the number of the last letter that was looked at.
         :param is_last: whether the group has no further letters.
         """
-        if not _lock(connection, seen):
+        if not _lock(self.connection, seen):
             return 0
         done = {"regroup": "", "regrouped_to": 0} if is_last else {"regrouped_to": last}
         marks = [aliases.BY_ALIASES, seen.recipe]
         rows = update(group).where(
             group.c.fingerprint == seen.fingerprint, group.c.regroup.in_(marks)
         )
-        connection.execute(rows.values(done))
+        self.connection.execute(rows.values(done))
         if not judged:
             return 0
-        homes = _homes_of(connection, seen, judged)
+        homes = _homes_of(self.connection, seen, judged)
         to = {one.letter.task_id: home(homes, one.raw, one.after.place) for one in judged}
-        stored = lock_stored(connection, [one.letter.task_id for one in judged])
+        stored = lock_stored(self.connection, [one.letter.task_id for one in judged])
         current = [one for one in judged if _is_current(one, stored)]
-        _write_raws(connection, current, to)
-        _write_grounds(
-            connection, [one for one in current if one.after.grounds != one.letter.grounds]
-        )
+        _write_raws(self.connection, current, to)
+        _write_grounds(self.connection, current)
         moved = [one for one in current if to[one.letter.task_id] != seen.fingerprint]
-        _move(connection, moved, to, stored)
+        _move(self.connection, moved, to, stored)
         return len(moved)
 
 
@@ -175,12 +161,6 @@ def _waiting(connection: Connection, these: Select[Any]) -> list[Waiting]:
 
 def _recipe(mark: str) -> str:
     return "" if mark == aliases.BY_ALIASES else mark
-
-
-def _as_it_is(row: Row) -> Judged:
-    found = letter_from(row)
-    raw = found.raw_fingerprint or found.fingerprint
-    return Judged(id=row["id"], letter=found, after=found.with_(fingerprint=raw))
 
 
 def _lock(connection: Connection, seen: Waiting) -> bool:
@@ -232,7 +212,7 @@ def _write_grounds(connection: Connection, judged: Sequence[Judged]) -> None:
     rows = [
         {"of_id": one.id, "new_grounds": dump_json(record_of(one.after.grounds))}
         for one in judged
-        if one.after.grounds is not None
+        if one.after.grounds not in (None, one.letter.grounds)
     ]
     if rows:
         changed = update(content).where(content.c.id == bindparam("of_id"))
@@ -301,11 +281,7 @@ def _count(
         changes.update({after: 1, before: -1})
     tally.write(connection)
     move_arrivals(connection, arrivals)
-    _shift_ends(connection, changes)
-
-
-def _shift_ends(connection: Connection, changes: Mapping[str, int]) -> None:
-    """Let the ignoring of groups end after as many further letters as before."""
+    # The ignoring of groups ends after as many further letters as before.
     for name, change in sorted(changes.items()):
         ends = group.c.ignored_total + change
         its = (group.c.fingerprint == name, group.c.ignored_total.is_not(None))

@@ -27,7 +27,7 @@ from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.store.archiving import totals_of
 from celery_dlq.store.database import clock
-from celery_dlq.store.database.tables import arrival, count, report
+from celery_dlq.store.database.tables import arrival, cell, report
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport
 from celery_dlq.store.rows.audit import write_audit, write_reports
@@ -60,72 +60,64 @@ class Reports(StoreRole):
     """The last reports."""
 
     @reads
-    def keeping(self, connection: Connection) -> Keeping:
+    def keeping(self) -> Keeping:
         """The closed letters that are kept, by the last reports. Reads few rows."""
         is_kept = report.c.name.in_((_ROUND, _CHECK))
-        rows = {row.name: row for row in connection.execute(select(report).where(is_kept))}
+        stored = self.connection.execute(select(report).where(is_kept))
+        found = {row.name: {"at": row.at, **json.loads(row.detail)} for row in stored}
+        last, check = found.get(_ROUND), found.get(_CHECK)
+        if last:
+            last["holdings"] = tuple(read_record(Holding, one) for one in last["holdings"])
         return Keeping(
-            round=_round_from(rows[_ROUND]) if _ROUND in rows else None,
-            archive=totals_of(connection),
-            check=CheckReport(checked_at=rows[_CHECK].at, **json.loads(rows[_CHECK].detail))
-            if _CHECK in rows
-            else None,
+            round=RoundReport(ended_at=last.pop("at"), **last) if last else None,
+            archive=totals_of(self.connection),
+            check=CheckReport(checked_at=check.pop("at"), **check) if check else None,
         )
 
     @writes
-    def note_round(
-        self, connection: Connection, holdings: Sequence[Holding], *, removed: int
-    ) -> None:
+    def note_round(self, holdings: Sequence[Holding], *, removed: int) -> None:
         """Write the report of a round of retention that has just ended.
 
         :param holdings: what it left in the store.
         :param removed: how many letters it has deleted or archived.
         """
         found = {"removed": removed, "holdings": list(map(record_of, holdings))}
-        write_reports(connection, {_ROUND: found}, clock.now(connection))
+        write_reports(self.connection, {_ROUND: found}, clock.now(self.connection))
 
     @writes
     def note_check(
-        self,
-        connection: Connection,
-        *,
-        who: str,
-        segments: int,
-        letters: int,
-        size: int,
-        damaged: int,
-        harmless: int,
+        self, *, who: str, segments: int, letters: int, size: int, damaged: int, harmless: int
     ) -> None:
         """Write the report of a check of the archive that has just ended; audited. The numbers are those of
         :class:`~celery_dlq.store.keeping.CheckReport`."""
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         problems = {"damaged": damaged, "harmless": harmless}
         found = {"segments": segments, "letters": letters, "size": size, **problems}
-        write_reports(connection, {_CHECK: found}, now)
+        write_reports(self.connection, {_CHECK: found}, now)
         detail = {"segments": segments, **problems}
-        write_audit(connection, who=who, act="verify", count=letters, at=now, detail=detail)
+        write_audit(self.connection, who=who, act="verify", count=letters, at=now, detail=detail)
 
 
 class RecorderReports(StoreRole):
     """Messages of killed workers, and workers that cannot copy messages."""
 
     @reads
-    def look(self, connection: Connection, now: datetime) -> Lost:
+    def look(self, now: datetime) -> Lost:
         """The messages of killed workers that are known now. Reads few rows.
 
         :param now: the time by the clock of the store.
         """
         lately = [arrival.c.minute > now - _DAY, arrival.c.exception_type == _LOST]
         return Lost(
-            open=sum_of(connection, count.c.open_count, count.c.reason == Reason.LOST.value),
-            arrived=sum_of(connection, arrival.c.count, *lately),
-            reports=_reports_since(connection, now - FADES),
+            open=sum_of(self.connection, cell.c.open_count, cell.c.reason == Reason.LOST.value),
+            arrived=sum_of(self.connection, arrival.c.count, *lately),
+            reports=_reports_since(self.connection, now - FADES),
         )
 
     @writes
-    def note(self, connection: Connection, reports: Sequence[RecorderReport]) -> None:
+    def note(self, reports: Sequence[RecorderReport]) -> None:
         """Write ``reports``, except those that another worker has just written."""
-        now, known = clock.now(connection), _rows(connection)
+        now, known = clock.now(self.connection), _rows(self.connection)
         details = {}
         # In one order, so that two workers do not wait for each other.
         for one in sorted(reports[:MOST], key=_name):
@@ -134,25 +126,19 @@ class RecorderReports(StoreRole):
             if row is None or row.detail != dump_json(detail) or row.at < now - AGAIN:
                 details[name] = detail
         if details:
-            write_reports(connection, details, now)
+            write_reports(self.connection, details, now)
 
     @writes
-    def withdraw(self, connection: Connection, reports: Iterable[RecorderReport]) -> None:
+    def withdraw(self, reports: Iterable[RecorderReport]) -> None:
         """Delete ``reports``, because they are not true any more."""
         names = sorted(map(_name, reports))
-        connection.execute(delete(report).where(report.c.name.in_(names)))
+        self.connection.execute(delete(report).where(report.c.name.in_(names)))
 
     @writes
-    def prune(self, connection: Connection, *, older_than_s: float) -> None:
+    def prune(self, *, older_than_s: float) -> None:
         """Delete the reports that no worker has written again for ``older_than_s`` seconds."""
-        before = clock.now(connection) - timedelta(seconds=older_than_s)
-        connection.execute(delete(report).where(_IS_OF_RECORDER, report.c.at < before))
-
-
-def _round_from(row: Any) -> RoundReport:
-    detail = json.loads(row.detail)
-    holdings = tuple(read_record(Holding, one) for one in detail["holdings"])
-    return RoundReport(ended_at=row.at, removed=detail["removed"], holdings=holdings)
+        before = clock.now(self.connection) - timedelta(seconds=older_than_s)
+        self.connection.execute(delete(report).where(_IS_OF_RECORDER, report.c.at < before))
 
 
 def _rows(connection: Connection) -> dict[str, Any]:

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
-from celery_dlq.model.states import State
+from celery_dlq.errors import FilterError
 from celery_dlq.settings import Settings
 from celery_dlq.store.archiving import Archiving
 from celery_dlq.store.automations import Automations
 from celery_dlq.store.base import Filter
 from celery_dlq.store.coordination import Deliveries, Leases, StoredCircuits
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import clock
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.transactions import Transactions
-from celery_dlq.store.groups.by_cause import Groups
-from celery_dlq.store.groups.tickets import Tickets
+from celery_dlq.store.groups.by_cause import Groups, Tickets
 from celery_dlq.store.letters.acts import Closing, Deleting
 from celery_dlq.store.letters.counting import Counts, OverTime
 from celery_dlq.store.letters.erasing import Erasing
 from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
 from celery_dlq.store.letters.parked import Parked
-from celery_dlq.store.letters.records import Letters
-from celery_dlq.store.letters.values import Values
+from celery_dlq.store.letters.records import Letters, Values
 from celery_dlq.store.letters.vanished import Vanished
 from celery_dlq.store.listener import StoreListener
-from celery_dlq.store.redrive.edits import Edits
-from celery_dlq.store.redrive.history import Audit, History
+from celery_dlq.store.redrive.claims import Claims
+from celery_dlq.store.redrive.history import Audit, Edits, History
 from celery_dlq.store.redrive.operations import Operations
-from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import RecorderReports, Reports
-from celery_dlq.store.rows.query import conditions, in_states, is_parked
+from celery_dlq.store.rows.query import places
 
 #: The upper bound of a filter is the first moment that it leaves out.
 _TICK = timedelta(microseconds=1)
@@ -155,17 +154,12 @@ class SQLStore:
         """The error of this machine's clock, and the next step; empty if it agrees with the database's."""
         return clock.why_wrong(self.clock_ahead())
 
-    def cut_off(self, wanted: Filter, *, now: datetime) -> datetime:
+    def until_now(self, wanted: Filter, *, now: datetime) -> datetime:
         """The ``until`` of an act on the letters and parked retries of ``wanted`` that are there now.
 
         :param now: the result, unless the clock of a worker was ahead when it recorded one of them.
         """
-
-        def until(connection: Connection) -> datetime:
-            ahead = _recorded_ahead(connection, wanted, now)
-            return max((moment + _TICK for moment in ahead if moment is not None), default=now)
-
-        return self.transactions.read(until)
+        return self.transactions.read(partial(_until_now, wanted=wanted, now=now))
 
     def close(self) -> None:
         """Close the connections; the next use opens new ones."""
@@ -178,17 +172,11 @@ class SQLStore:
         return self.transactions.read(clock.now)
 
 
-def _recorded_ahead(
-    connection: Connection, wanted: Filter, now: datetime
-) -> Iterator[datetime | None]:
-    """The latest moment from ``now`` on at which a letter of ``wanted`` failed, and the same of a parked
-    retry. There are nearly always none; for letters, the index in the order of time shows that."""
-    kinds = [(tables.letter, in_states(wanted.wanted_states))]
-    if State.PARKED in wanted.wanted_states and not wanted.asks_for_values:
-        kinds.append((tables.parked, is_parked()))
-    for table, in_its_states in kinds:
-        failed_at = table.c.last_failed_at
-        ahead = select(func.max(failed_at)).where(
-            in_its_states, *conditions(connection, wanted, table), failed_at >= now
-        )
-        yield connection.execute(ahead).scalar_one()
+def _until_now(connection: Connection, wanted: Filter, now: datetime) -> datetime:
+    ahead = []
+    with contextlib.suppress(FilterError):  # the values of parked retries are not kept
+        for table, found in places(connection, wanted):
+            # Nearly always none; for letters, the index in the order of time shows that.
+            newest = select(func.max(table.c.last_failed_at))
+            ahead.append(connection.scalar(newest.where(*found, table.c.last_failed_at >= now)))
+    return max((moment + _TICK for moment in ahead if moment is not None), default=now)

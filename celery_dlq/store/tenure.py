@@ -40,7 +40,7 @@ class Tenure:
         return self._store().leases.to_do(self._name)
 
     def prolong(self) -> Lease | None:
-        """The lease, taken or prolonged; None while another process has it."""
+        """Take or prolong the lease; returns None while another process has it."""
         self._lease = self._store().leases.take(self._name, holder=self._holder, seconds=LEASE_S)
         return self._lease
 

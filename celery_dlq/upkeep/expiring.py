@@ -176,10 +176,10 @@ class _Work:
         portion, after, is_over = Portion(STEP), None, False
         while not is_over:
             found = portion.attempt(partial(self._store.expiring.find, expiries, after))
-            yield from found.keys
+            yield from found.rows
             after = found.next
             is_over = after is None
-            if not is_over and not found.keys:
+            if not is_over and not found.rows:
                 self._rest()
 
     def _delete_first(

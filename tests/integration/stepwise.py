@@ -50,4 +50,4 @@ class StepwiseRedrive:
         """Mark the letters as sent."""
         sent = {letter.task_id: "" for letter in claim.letters}
         now = datetime.now(timezone.utc)
-        self._store.claims.end(self._operation.id, claim.token, sent, now=now)
+        self._store.claims.confirm(self._operation.id, claim.token, sent, now=now, is_all=True)

@@ -78,7 +78,7 @@ def test_letters_that_are_confirmed_are_reported(listened, ears):
 def test_letters_of_a_whole_claim_are_reported(listened, ears):
     listened.letters.save([letter("a"), letter("b")])
     redriving.claim(listened, Filter(), token="t", lease_until=T0, limit=10, now=T0)
-    listened.claims.end("t", "t", {"a": "", "b": ""}, now=T0)
+    listened.claims.confirm("t", "t", {"a": "", "b": ""}, now=T0, is_all=True)
     assert ears.heard[-1] == ("redriven", ["a", "b"])
 
 

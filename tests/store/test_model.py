@@ -56,7 +56,7 @@ expiries = st.lists(
 
 #: The tables whose rows go with a letter.
 OF_LETTER = (
-    tables.attempt, tables.change, tables.handling, tables.held,
+    tables.attempt, tables.change, tables.handling, tables.auto_hold,
 )  # fmt: skip
 HANDLER = Scope(name="repair", version="1", where=Filter(), once_per_group=False)
 
@@ -229,7 +229,7 @@ class Lives(RuleBasedStateMachine):
         before, keys, after = self.states(), [], None
         while True:
             found = self.store.expiring.find(kept, after, step)
-            keys += found.keys
+            keys += found.rows
             after = found.next
             if after is None:
                 break

@@ -205,7 +205,7 @@ def _longest_wait(task: Any, session: Session) -> float:
 
 def check_parked(session: Session) -> Findings:
     waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
-    late = session.store.parked.overdue(PARKED_OVERDUE_S)
+    late = session.store.parked.overdue()
     if late:
         yield warning(
             f"{counted(late, 'parked retry', 'parked retries')} should have run at least "

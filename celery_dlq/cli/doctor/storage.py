@@ -217,7 +217,7 @@ def _overdue(session: Session, expiries: Sequence[Expiry]) -> bool:
     after: str | None = None
     for _ in range(_SEARCH_STEPS):
         found = session.store.expiring.find(expiries, after, STEP)
-        if found.keys:
+        if found.rows:
             return True
         after = found.next
         if after is None:

@@ -281,7 +281,7 @@ def frozen(store: Store, wanted: Filter, take: Take) -> Filter:
     :param take: which of them the act takes.
     :raises FilterError: the act cannot take letters in the given states.
     """
-    return wanted.before(store.cut_off(take(wanted), now=store.now()))
+    return wanted.before(store.until_now(take(wanted), now=store.now()))
 
 
 def moment_of(name: str, text: str | None, now: datetime) -> datetime | None:

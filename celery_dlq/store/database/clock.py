@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from sqlalchemy.engine import Connection
@@ -31,13 +30,6 @@ def _counted_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    moment: datetime
-    #: This machine's count of seconds at that moment.
-    counted_s: float
-
-
 class DatabaseClock:
     """The database's clock, without a query for each reading. Any thread may read it.
 
@@ -52,7 +44,8 @@ class DatabaseClock:
         counted_s: Callable[[], float] = _counted_s,
     ) -> None:
         self._ask, self._machine_now, self._counted_s = ask, machine_now, counted_s
-        self._answer: _Answer | None = None
+        #: A moment, and this machine's count of seconds at it.
+        self._answer: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
         """The time. The quicker the database answers, the more exact it is.
@@ -60,10 +53,12 @@ class DatabaseClock:
         :raises StoreError: the database failed.
         """
         answer, counted_s = self._answer, self._counted_s()
-        if answer is None or counted_s - answer.counted_s >= ASK_S:
-            answer = self._answer = self._asked()
+        if answer is None or counted_s - answer[1] >= ASK_S:
+            moment = self._ask()
+            # The answer was true when it was given, which is about half-way.
+            answer = self._answer = moment, (counted_s + self._counted_s()) / 2
             counted_s = self._counted_s()
-        return answer.moment + timedelta(seconds=counted_s - answer.counted_s)
+        return answer[0] + timedelta(seconds=counted_s - answer[1])
 
     def ahead(self) -> timedelta:
         """How far the database's clock is ahead of this machine's; below zero if it is behind.
@@ -71,12 +66,6 @@ class DatabaseClock:
         :raises StoreError: the database failed.
         """
         return self.now() - self._machine_now()
-
-    def _asked(self) -> _Answer:
-        before = self._counted_s()
-        moment = self._ask()
-        # The answer was true when it was given, which is about half-way.
-        return _Answer(moment, (before + self._counted_s()) / 2)
 
 
 #: Seconds of difference that are not reported. Answers of a busy database take a second or two.

@@ -48,11 +48,22 @@ class Connections:
 
         :raises sqlalchemy.exc.TimeoutError: too many threads use it for too long.
         """
-        self._enter()
+        with self._changed:
+            if not self._changed.wait_for(self._has_room, self._patience_s):
+                raise exc.TimeoutError("all connections are in use")
+            if self._watcher is None and self._most is not None:
+                watcher = _Watcher(self, self._idle_s)
+                watcher.start()
+                self._watcher = watcher
+            self._users += 1
+            self._peak = max(self._peak, self._users)
         try:
             yield self.engine
         finally:
-            self._leave()
+            with self._changed:
+                self._users -= 1
+                self._close_what_is_unused()
+                self._changed.notify_all()
 
     @contextmanager
     def extended(self, more: int) -> Iterator[None]:
@@ -89,29 +100,14 @@ class Connections:
         """Close the connections that no thread has needed since the last look; those in use are not affected.
         Returns whether any connection may still be open."""
         with self._changed:
-            self._has_unused = self._open() > self._peak
+            pool = self.engine.pool
+            kept = pool.checkedin() if isinstance(pool, QueuePool) else 0
+            self._has_unused = self._users + kept > self._peak
             is_idle, self._peak = self._peak == 0, self._users
             self._close_what_is_unused()
             if is_idle:
                 self._watcher = None
             return not is_idle
-
-    def _enter(self) -> None:
-        with self._changed:
-            if not self._changed.wait_for(self._has_room, self._patience_s):
-                raise exc.TimeoutError("all connections are in use")
-            if self._watcher is None and self._most is not None:
-                watcher = _Watcher(self, self._idle_s)
-                watcher.start()
-                self._watcher = watcher
-            self._users += 1
-            self._peak = max(self._peak, self._users)
-
-    def _leave(self) -> None:
-        with self._changed:
-            self._users -= 1
-            self._close_what_is_unused()
-            self._changed.notify_all()
 
     def _close_what_is_unused(self) -> None:
         # The pool closes all its connections or none. Without users, no connection is in use, and none can be
@@ -119,10 +115,6 @@ class Connections:
         if self._has_unused and not self._users:
             self._has_unused = False
             self.engine.dispose()
-
-    def _open(self) -> int:
-        pool = self.engine.pool
-        return self._users + (pool.checkedin() if isinstance(pool, QueuePool) else 0)
 
     def _has_room(self) -> bool:
         return not self._pauses and (self._most is None or self._users < self._most)

@@ -41,7 +41,7 @@ def current(connection: Connection) -> str | None:
     """The version of the stored schema; None if the database has no schema."""
     if not inspect(connection).has_table(tables.VERSION_TABLE):
         return None
-    return connection.execute(select(tables.version.c.version_num)).scalar_one_or_none()
+    return connection.scalar(select(tables.version.c.version_num))
 
 
 def check(database: Database) -> None:
@@ -168,8 +168,8 @@ def _migrate(connection: Connection, found: str | None) -> None:
 
 @contextmanager
 def _alembic() -> Iterator[Any]:
-    """Alembic's commands. Its INFO lines are left out, also those that it logs when it is imported: a
-    worker that creates its SQLite file would log each step of Alembic as its own."""
+    """Alembic's commands, without the INFO lines that Alembic logs, also on its import: a worker that creates
+    its SQLite file would log each step as its own."""
     alembic = logging.getLogger("alembic")
     before = alembic.level
     alembic.setLevel(logging.WARNING)

@@ -1,15 +1,15 @@
-"""Turns the methods of the store's roles into transactions: each method is one, and gets its
-connection."""
+"""Turns the methods of the store's roles into transactions: each method is one."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import math
 import os
 import time
 from collections.abc import Callable
-from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 
@@ -18,11 +18,15 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
 
+#: The key in a connection's ``info`` of the calls that follow its transaction.
+_AFTER_COMMIT = "celery_dlq_after_commit"
+
 #: Seconds between two looks whether the schema has become newer than this process.
 LOOK_S = 60.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L")
 R = TypeVar("R", bound="StoreRole")
 Work: TypeAlias = Callable[[Connection], T]
 
@@ -37,8 +41,8 @@ class Searched(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one database. Each process checks the schema before the first one. If the schema
-    becomes newer than this release, it refuses all transactions, as it would at its start.
+    """The transactions of one database. Each process checks the schema before its first transaction. If the
+    schema becomes newer than this release, all transactions are refused, as at the start of a process.
 
     :param database: the database in which they run.
     :param value_limit: the most values of a letter's arguments that they keep for searches.
@@ -70,8 +74,18 @@ class Transactions:
         return self._run(self.database.read, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.write`."""
-        return self._run(self.database.write, work)
+        """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.write`. The calls
+        that ``work`` has put off with :func:`after_commit` are made then, in this thread."""
+
+        def begun(connection: Connection) -> tuple[T, list[Callable[[], None]]]:
+            # A new list, because a try that failed has written nothing.
+            calls = connection.info[_AFTER_COMMIT] = list[Callable[[], None]]()
+            return work(connection), calls
+
+        result, calls = self._run(self.database.write, begun)
+        for call in calls:
+            call()
+        return result
 
     def close(self) -> None:
         """Close the connections; the next use opens new ones."""
@@ -92,37 +106,84 @@ class Transactions:
             raise
 
     def _look(self) -> None:
-        """Refuse a schema that is newer than this release. Unlike the check, this makes none."""
+        """Refuse a schema that is newer than this release. Unlike :meth:`check_schema`, this creates no
+        schema."""
         self._look_at = -math.inf  # of the next transaction, if this one is refused
         schema.refuse_newer(self.database.read(schema.current))
         self._look_at = self._monotonic() + LOOK_S
 
 
+def after_commit(connection: Connection, call: Callable[[], None]) -> None:
+    """Make this call once the transaction that writes is committed."""
+    connection.info[_AFTER_COMMIT].append(call)
+
+
 class StoreRole:
-    """One use of the store: a class with the SQL for it. Callers get it from the store."""
+    """One use of the store: a class with the SQL for it. Callers get a role from the store. A method runs on
+    a copy of its role, so it changes no attribute."""
+
+    #: The connection of the transaction in which a method runs.
+    connection: Connection
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
+    def within(self: R, connection: Connection) -> R:
+        """This role, in the transaction of ``connection``."""
+        role = copy.copy(self)
+        role.connection = connection
+        return role
 
-def reads(method: Callable[Concatenate[R, Connection, P], T]) -> Callable[Concatenate[R, P], T]:
-    """Make ``method`` one transaction that reads. Callers leave out the connection."""
 
+class ListenedRole(StoreRole, Generic[L]):
+    """A role that notifies a listener of its writes."""
+
+    def __init__(self, transactions: Transactions, listener: L) -> None:
+        super().__init__(transactions)
+        self._listener = listener
+
+
+def _transaction(
+    run: Callable[[Transactions, Work[T]], T], method: Callable[Concatenate[R, P], T]
+) -> Callable[Concatenate[R, P], T]:
     @functools.wraps(method)
     def in_transaction(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._transactions.read(lambda connection: method(self, connection, *args, **kwargs))
-
-    return in_transaction
-
-
-def writes(method: Callable[Concatenate[R, Connection, P], T]) -> Callable[Concatenate[R, P], T]:
-    """Make ``method`` one transaction that writes. Callers leave out the connection. The transaction is begun
-    again if another writer was in the way."""
-
-    @functools.wraps(method)
-    def in_transaction(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._transactions.write(
-            lambda connection: method(self, connection, *args, **kwargs)
+        return run(
+            self._transactions, lambda connection: method(self.within(connection), *args, **kwargs)
         )
 
     return in_transaction
+
+
+def reads(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """Make ``method`` one transaction that reads."""
+    return _transaction(Transactions.read, method)
+
+
+def writes(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """Make ``method`` one transaction that writes. It is begun again if another writer was in the way."""
+    return _transaction(Transactions.write, method)
+
+
+def _method_of(
+    work: Callable[Concatenate[Connection, P], T],
+) -> Callable[Concatenate[StoreRole, P], T]:
+    @functools.wraps(work)
+    def method(self: StoreRole, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(self.connection, *args, **kwargs)
+
+    return method
+
+
+def reading(
+    work: Callable[Concatenate[Connection, P], T],
+) -> Callable[Concatenate[StoreRole, P], T]:
+    """A method that does ``work`` in a transaction that reads. Other methods do it in theirs."""
+    return reads(_method_of(work))
+
+
+def writing(
+    work: Callable[Concatenate[Connection, P], T],
+) -> Callable[Concatenate[StoreRole, P], T]:
+    """A method that does ``work`` in a transaction that writes. Other methods do it in theirs."""
+    return writes(_method_of(work))

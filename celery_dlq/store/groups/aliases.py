@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, case, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, case, delete, exists, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
@@ -26,7 +26,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import alias, group
-from celery_dlq.store.rows.query import begins_with, one_of
+from celery_dlq.store.rows.query import begins_with, count_rows, one_of
 from celery_dlq.store.rows.rows import read_row, replace_rows
 
 logger: logging.Logger = logging.getLogger("celery_dlq")
@@ -43,7 +43,7 @@ _CHAIN_LIMIT = 32
 
 
 def homes(connection: Connection, names: Iterable[str]) -> dict[str, str]:
-    """The groups of those of ``names`` that have an alias; empty for a place that must not be folded."""
+    """The groups of the ``names`` that have an alias; empty for a place that must not be folded."""
     found: dict[str, str] = {}
     wanted = asked = {name for name in names if name}
     for _ in range(_CHAIN_LIMIT):
@@ -95,7 +95,8 @@ def fold_floods(
     for place, made in sorted(_by_place(letters, names).items()):
         known = homes(connection, [place_name(place)])
         newest = max(letter.last_failed_at for letter in made)
-        if not known and (number := _groups_of(connection, place, newest)) > GROUPS_OF_PLACE:
+        recent = group.c.place == place, group.c.first_seen_at > newest - FOLD_WITHIN
+        if not known and (number := count_rows(connection, group, *recent)) > GROUPS_OF_PLACE:
             _fold(connection, place, number)
         elif into := known.get(place_name(place)):
             # It was folded after this transaction had looked.
@@ -109,13 +110,6 @@ def _by_place(letters: Sequence[DeadLetter], names: Container[str]) -> dict[str,
         if letter.fingerprint in names and letter.place:
             found.setdefault(letter.place, []).append(letter)
     return found
-
-
-def _groups_of(connection: Connection, place: str, at: datetime) -> int:
-    """How many groups the place has made within the day before ``at``."""
-    recent = (group.c.place == place, group.c.first_seen_at > at - FOLD_WITHIN)
-    counted = select(func.count()).select_from(group).where(*recent)
-    return int(connection.execute(counted).scalar_one())
 
 
 def _fold(connection: Connection, place: str, number: int) -> None:
@@ -151,11 +145,12 @@ def mark(connection: Connection, *which: ColumnElement[bool], recipe: str = BY_A
     connection.execute(update(group).where(*which).values(values))
 
 
-def matching(connection: Connection, prefix: str, limit: int) -> list[str]:
-    """The groups whose fingerprints begin with ``prefix``, or that took over such a group."""
+def matching(connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+    """Up to ``limit`` groups whose fingerprints begin with ``prefix``, in their order. If a group was merged
+    into another one, that one takes its place."""
     these = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
     ordered = these.distinct().order_by(group.c.fingerprint).limit(limit)
-    found = list(connection.execute(ordered).scalars())
+    found = list(connection.scalars(ordered))
     known = homes(connection, found)
     return sorted({known.get(name) or name for name in found})
 
@@ -172,11 +167,6 @@ def one_group(connection: Connection, prefix: str) -> str:
     if len(found) > 1 and prefix not in found:
         raise AmbiguousId(f"More than one group begins with {prefix!r}; give more characters.")
     return prefix if prefix in found else found[0]
-
-
-def mark_merged(connection: Connection, fingerprints: Iterable[str]) -> None:
-    """Mark those of these groups that have an alias, because letters have come to them nevertheless."""
-    mark(connection, one_of(connection, group.c.fingerprint, sorted(fingerprints)), HAS_ALIAS)
 
 
 def merge(connection: Connection, fingerprint: str, act: Merge, who: str, now: datetime) -> None:
@@ -233,4 +223,4 @@ def folded(connection: Connection) -> list[str]:
     these = select(alias.c.fingerprint).where(
         alias.c.why == AliasReason.FOLDED.value, alias.c.fingerprint != ""
     )
-    return list(connection.execute(these.order_by(alias.c.fingerprint)).scalars())
+    return list(connection.scalars(these.order_by(alias.c.fingerprint)))

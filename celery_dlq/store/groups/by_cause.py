@@ -1,21 +1,21 @@
-"""Groups of letters by cause: listed, read, and triaged."""
+"""Groups of letters by cause: listed, read, triaged, and given tickets by handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.base.redact import clip, safe_text
+from celery_dlq.base.redact import clip, hide_known, safe_text
 from celery_dlq.errors import FilterError, UnknownGroup
+from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import (
     ANY_GROUP,
     NEW_FOR,
-    Alias,
     Group,
     GroupAct,
     GroupFilter,
@@ -26,35 +26,36 @@ from celery_dlq.model.group import (
     Split,
     hour_of,
 )
+from celery_dlq.model.handling import Escalate, GroupTicket, Handling, Ticket, TicketKind
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
-from celery_dlq.store.database.tables import group, letter, trend
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.database.tables import group, letter, ticket, trend
+from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
 from celery_dlq.store.groups import aliases
-from celery_dlq.store.groups.triage import act_detail, decided, group_from, is_group, locked
+from celery_dlq.store.groups.triage import act_detail, decided, group_from, key_of, locked
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
     group_conditions,
+    is_of_group,
+    newest_of,
     one_of,
 )
-from celery_dlq.store.rows.rows import fit
+from celery_dlq.store.rows.rows import fit, read_row, replace_rows
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT
-
-
-def _newest_in(state: State) -> ScalarSelect[int]:
-    """The id of a group's newest letter in a state, which an index has in the order of time."""
-    found = select(letter.c.id).where(
-        letter.c.fingerprint == group.c.fingerprint, letter.c.state == state.value
-    )
-    newest_first = found.order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-    return newest_first.limit(1).correlate(group).scalar_subquery()
-
 
 #: The ids of the newest open letters of groups, or of closed ones if none is open.
 _NEWEST = select(
-    func.coalesce(*map(_newest_in, (State.DEAD, State.REDRIVEN, State.RESOLVED, State.DISCARDED)))
+    func.coalesce(
+        *(
+            newest_of(group.c.fingerprint, state, letter.c.id)
+            .limit(1)
+            .correlate(group)
+            .scalar_subquery()
+            for state in (State.DEAD, State.REDRIVEN, State.RESOLVED, State.DISCARDED)
+        )
+    )
 ).select_from(group)
 
 _KEY = letter.c.fingerprint, letter.c.task, letter.c.exception_type
@@ -66,7 +67,6 @@ class Groups(StoreRole):
     @reads
     def find(
         self,
-        connection: Connection,
         wanted: Filter,
         *,
         now: datetime,
@@ -83,8 +83,13 @@ class Groups(StoreRole):
             group of the previous page.
         :raises FilterError: ``wanted`` narrows by another field, or ``after`` is not a cursor.
         """
-        _refuse_others(wanted)
-        found = [*group_conditions(connection, group, wanted), *_triage_conditions(which, now)]
+        others = sorted(wanted.given - GROUP_FIELDS - {"route", "since", "until"})
+        if others:
+            raise FilterError(
+                f"Groups are not kept by {' or '.join(others)}; narrow them by task, exception, group, "
+                "route, since or until, or use: celery -A <app> dlq list"
+            )
+        found = [*group_conditions(self.connection, group, wanted), *_triage_conditions(which, now)]
         if wanted.route:
             found.append(group.c.route == safe_text(wanted.route))
         if wanted.since:
@@ -97,72 +102,63 @@ class Groups(StoreRole):
             group.c.open_count.desc(), group.c.last_seen_at.desc(), *group.primary_key.columns
         )  # fmt: skip
         chosen = select(group).where(*found).order_by(*largest).limit(limit)
-        rows = connection.execute(chosen).mappings().all()
-        return _with_newest(connection, [group_from(row, now) for row in rows])
+        rows = self.connection.execute(chosen).mappings().all()
+        return _with_newest(self.connection, [group_from(row, now) for row in rows])
 
     @reads
-    def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
-        """The group with this fingerprint, or into which it was merged; or None. If it has letters of several
-        tasks or exception types, all are counted, under the largest."""
+    def get(self, fingerprint: str, *, now: datetime) -> Group | None:
+        """The group with this fingerprint, or the group into which it was merged; or None. If a group has
+        letters of several tasks or exception types, all are counted, under the largest."""
         name = safe_text(fingerprint)
-        name = aliases.homes(connection, [name]).get(name) or name
+        name = aliases.homes(self.connection, [name]).get(name) or name
         stored = select(group).where(group.c.fingerprint == name)
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
-        rows = connection.execute(largest).mappings().all()
-        return _summed(_with_newest(connection, [group_from(row, now) for row in rows]))
+        rows = self.connection.execute(largest).mappings().all()
+        return _summed(_with_newest(self.connection, [group_from(row, now) for row in rows]))
 
-    @reads
-    def merged(self, connection: Connection, fingerprint: str) -> list[Alias]:
-        """The groups that were merged into this one, and the place whose groups were folded into it."""
-        return aliases.aliases_of(connection, fingerprint)
-
-    @reads
-    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
-        """Up to ``limit`` fingerprints that begin with ``prefix``, in their order. If a group was merged into
-        another one, that one takes its place."""
-        return aliases.matching(connection, prefix, limit)
+    merged = reading(aliases.aliases_of)
+    match = reading(aliases.matching)
 
     @reads
     def trends(
-        self, connection: Connection, fingerprints: Sequence[str], *, now: datetime, hours: int = 24
+        self, fingerprints: Sequence[str], *, now: datetime, hours: int = 24
     ) -> Mapping[str, tuple[int, ...]]:
         """Arrivals in each group by the hour, the oldest first; the last is the hour of ``now``."""
         first = hour_of(now) - timedelta(hours=hours - 1)
         counts = {fingerprint: [0] * hours for fingerprint in fingerprints}
         counted = select(trend.c.fingerprint, trend.c.hour, trend.c.count).where(
-            one_of(connection, trend.c.fingerprint, sorted(counts)), trend.c.hour >= first
+            one_of(self.connection, trend.c.fingerprint, sorted(counts)), trend.c.hour >= first
         )
-        for fingerprint, hour, number in connection.execute(counted) if counts else ():
+        for fingerprint, hour, number in self.connection.execute(counted) if counts else ():
             # Failures of a worker whose clock is ahead count for the current hour.
             counts[fingerprint][min(hours - 1, (hour - first) // timedelta(hours=1))] += int(number)
         return {fingerprint: tuple(found) for fingerprint, found in counts.items()}
 
     @writes
-    def triage(
-        self, connection: Connection, fingerprint: str, act: GroupAct, *, who: str, now: datetime
-    ) -> Group:
+    def triage(self, fingerprint: str, act: GroupAct, *, who: str, now: datetime) -> Group:
         """Do ``act`` with a group; audited.
 
         :raises UnknownGroup: no group has this fingerprint.
         :raises TriageError: the groups cannot be merged, or not be split.
         """
-        rows = locked(connection, fingerprint)
+        rows = locked(self.connection, fingerprint)
         if not rows:
             raise UnknownGroup
         if isinstance(act, Merge):
-            act = replace(act, into=aliases.one_group(connection, act.into))
-            aliases.merge(connection, fingerprint, act, who, now)
+            act = replace(act, into=aliases.one_group(self.connection, act.into))
+            aliases.merge(self.connection, fingerprint, act, who, now)
         elif isinstance(act, Split):
-            aliases.split(connection, fingerprint, act)
+            aliases.split(self.connection, fingerprint, act)
         else:
             for row in rows:
-                values = fit(group, decided(connection, row, act, who, now))
-                connection.execute(update(group).where(is_group(row)).values(values))
+                values = fit(group, decided(self.connection, row, act, who, now))
+                is_it = is_of_group(group, key_of(row))
+                self.connection.execute(update(group).where(is_it).values(values))
         audit.write_audit(
-            connection, who=who, act=act.name, count=sum(row["open_count"] for row in rows),
+            self.connection, who=who, act=act.name, count=sum(row["open_count"] for row in rows),
             detail={"group": fingerprint, **act_detail(act)}, at=now,
         )  # fmt: skip
-        return group_from(locked(connection, fingerprint)[0])
+        return group_from(locked(self.connection, fingerprint)[0])
 
 
 def _summed(rows: Sequence[Group]) -> Group | None:
@@ -183,7 +179,7 @@ def _with_newest(connection: Connection, found: Sequence[Group]) -> list[Group]:
     """``found``, each with the verdict on its newest open letter, and with the message of that letter. The
     row has the message of the newest letter, which may have been repaired and closed."""
     named = one_of(connection, group.c.fingerprint, sorted({one.fingerprint for one in found}))
-    ids = connection.execute(_NEWEST.where(named)).scalars().all() if found else ()
+    ids = connection.scalars(_NEWEST.where(named)).all() if found else ()
     known = sorted({one for one in ids if one is not None})
     shown = select(*_KEY, letter.c.message, letter.c.verdict, letter.c.rule)
     rows = connection.execute(shown.where(one_of(connection, letter.c.id, known))) if known else ()
@@ -242,10 +238,43 @@ def _bears(mark: Mark, now: datetime) -> ColumnElement[bool]:
     return and_(group.c.regressed_at.is_(None), group.c.first_seen_at > now - NEW_FOR)
 
 
-def _refuse_others(wanted: Filter) -> None:
-    others = sorted(wanted.given - GROUP_FIELDS - {"route", "since", "until"})
-    if others:
-        raise FilterError(
-            f"Groups are not kept by {' or '.join(others)}; narrow them by task, exception, group, "
-            "route, since or until, or use: celery -A <app> dlq list"
-        )
+#: The columns that a newer ticket of the same group replaces.
+_REPLACED = ("url", "recipient", "why", "handler", "at")
+
+
+class Tickets(StoreRole):
+    """The tickets and escalations of groups. A group has at most one of each."""
+
+    @reads
+    def of_groups(self, fingerprints: Collection[str]) -> Mapping[str, tuple[GroupTicket, ...]]:
+        """The tickets and escalations of these groups, by fingerprint; a ticket comes before an escalation.
+        Groups without a ticket are left out."""
+        if not fingerprints:
+            return {}
+        these = one_of(self.connection, ticket.c.fingerprint, sorted(fingerprints))
+        stored = select(ticket).where(these).order_by(ticket.c.kind.desc())
+        found: dict[str, tuple[GroupTicket, ...]] = {}
+        for row in self.connection.execute(stored).mappings():
+            of_group = found.get(row["fingerprint"], ())
+            one = read_row(GroupTicket, row, url=hide_known(row["url"]), to=row["recipient"])
+            found[row["fingerprint"]] = (*of_group, one)
+        return found
+
+
+def write_ticket(
+    connection: Connection, handling: Handling, verdict: Ticket | Escalate, now: datetime
+) -> None:
+    """Give the group of a handling its ticket or escalation, in place of an earlier one; audited."""
+    is_ticket, said = isinstance(verdict, Ticket), dict(vars(verdict))
+    kind = TicketKind.TICKET if is_ticket else TicketKind.ESCALATION
+    values = {
+        "fingerprint": handling.fingerprint, "handler": handling.name, "at": now, "kind": kind.value,
+        "url": said.get("url", ""), "recipient": said.get("to", ""), "why": said.get("why", ""),
+    }  # fmt: skip
+    replace_rows(connection, ticket, [fit(ticket, values)], _REPLACED)
+    why = str(said.pop("why", ""))
+    audit.write_audit(
+        connection, who=actor_of(handling.name), act="ticket" if is_ticket else "escalate", count=1,
+        why=why, at=now,
+        detail={"letter": handling.task_id, "group": handling.fingerprint, **said},
+    )  # fmt: skip

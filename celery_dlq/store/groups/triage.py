@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, bindparam, select, union, update
+from sqlalchemy import bindparam, select, union, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
@@ -29,7 +29,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.states import State
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
-from celery_dlq.store.rows.query import one_of
+from celery_dlq.store.rows.query import is_of_group, newest_of, one_of
 from celery_dlq.store.rows.rows import Row, read_row
 from celery_dlq.store.rows.tally import GroupKey
 
@@ -59,18 +59,21 @@ _WHOLE = select(group).where(_NAMED).order_by(*_KEY)
 def review(
     connection: Connection, arrived: Mapping[GroupKey, Arrivals]
 ) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
-    """Open closed groups again if the letters in ``arrived`` require it; returns the groups that are new, and
-    those that were opened again. Mark those that were merged since the aliases of the letters were read. The
-    letters have been counted already, which locked the rows of their groups, so only one transaction sees a
-    group as new, and no merge is missed."""
+    """Open closed groups again if the letters in ``arrived`` require that; returns the new groups, and the
+    groups that were opened again. Marks groups that were merged after the aliases of the letters were read.
+    The letters have been counted already, which locked the rows of their groups. So only one transaction sees
+    a group as new, and no merge is missed."""
     new: list[Group] = []
     regressed: list[Group] = []
     for row in _noteworthy(connection, arrived):
-        found, arrivals = group_from(row), arrived[_key(row)]
+        found, arrivals = group_from(row), arrived[key_of(row)]
         if is_first(found, arrivals):
             new.append(found)
         elif at := _opened_by(connection, row, found, arrivals):
-            regressed.append(_open_again(connection, row, at))
+            values = {**UNDECIDED, "regressed_at": at}
+            is_it = is_of_group(group, key_of(row))
+            connection.execute(update(group).where(is_it).values(values))
+            regressed.append(group_from({**row, **values}))
     return tuple(new), tuple(regressed)
 
 
@@ -120,11 +123,6 @@ def act_detail(act: GroupAct) -> dict[str, object]:
     }
 
 
-def is_group(row: Row) -> Any:
-    """Whether a row of the table is ``row``."""
-    return and_(*(column == row[column.name] for column in group.primary_key.columns))
-
-
 def _noteworthy(connection: Connection, arrived: Mapping[GroupKey, Arrivals]) -> list[Row]:
     """The groups that may be new, or about which a person has decided something."""
     if not arrived:
@@ -137,13 +135,13 @@ def _noteworthy(connection: Connection, arrived: Mapping[GroupKey, Arrivals]) ->
     keys = {
         key
         for row in standing
-        if (key := _key(row)) in arrived
+        if (key := key_of(row)) in arrived
         and (row["status"] != GroupStatus.OPEN.value or row["total_count"] == arrived[key].count)
     }
     if not keys:
         return []
     stored = connection.execute(_WHOLE, names).mappings()
-    return [row for row in stored if _key(row) in keys]
+    return [row for row in stored if key_of(row) in keys]
 
 
 def _opened_by(
@@ -164,30 +162,18 @@ def _within_hour(connection: Connection, fingerprint: str, at: datetime) -> floa
     return within_hour(counts.get(hour - _HOUR, 0), counts.get(hour, 0), at)
 
 
-def _open_again(connection: Connection, row: Row, at: datetime) -> Group:
-    values = {**UNDECIDED, "regressed_at": at}
-    connection.execute(update(group).where(is_group(row)).values(values))
-    return group_from({**row, **values})
-
-
 def _failed_in(connection: Connection, row: Row, fixed_in: str) -> str:
     """The releases of the group's newest letters, except for the one with the fix, as JSON."""
-    # One limited query per state: the index is in the order of time only within one.
     newest = [
-        select(
-            select(letter.c.release)
-            .where(letter.c.fingerprint == row["fingerprint"], letter.c.state == state.value)
-            .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-            .limit(RELEASES_OF)
-            .subquery()
-        )
+        select(newest_of(row["fingerprint"], state, letter.c.release).limit(RELEASES_OF).subquery())
         for state in State
         if state is not State.PARKED
     ]
-    releases = set(connection.execute(union(*newest)).scalars())
+    releases = set(connection.scalars(union(*newest)))
     # If no release is known, an old worker looks like a new one.
     return dump_json(sorted(releases - {"", fixed_in}))
 
 
-def _key(row: Row) -> GroupKey:
+def key_of(row: Row) -> GroupKey:
+    """The primary key of the row of a group."""
     return row["fingerprint"], row["task"], row["exception_type"]

@@ -4,12 +4,10 @@ act's audit row."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.engine import Connection
@@ -21,13 +19,13 @@ from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
-from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
-from celery_dlq.store.letters.parked import untouched
+from celery_dlq.store.database.transactions import StoreRole, Transactions, writes, writing
+from celery_dlq.store.letters.parked import UNTOUCHED
 from celery_dlq.store.letters.save import save_batch
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.merge import identity, other_id
 from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed
-from celery_dlq.store.rows.rows import Row, fit_text, parked_letter
+from celery_dlq.store.rows.rows import Row, fit, parked_letter
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
 
 #: The most letters of one transaction.
@@ -42,10 +40,12 @@ MEMBER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Act(ABC):
+class Act:
     """An act: its letters, the change that it makes, and the person and reason for the audit."""
 
     name: str
+    #: The state that the letters get; None if they are deleted.
+    target: State | None
     wanted: Filter
     #: Only letters in these states are changed.
     sources: frozenset[State]
@@ -75,15 +75,15 @@ class Act(ABC):
         detail = audit.by_filter(self.wanted)
         return OngoingAct(who=self.who, act=self.name, why=self.why, detail=detail, at=self.at)
 
-    @abstractmethod
-    def change(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Change letters, which are locked, and their counts."""
-
     def newest_failure(self, connection: Connection) -> datetime | None:
-        """The time of the last failure that the act affects. It does not affect letters that die while it
-        runs."""
+        """The time of the last failure that the act affects. Letters that die while the act runs are not
+        affected."""
+        found = []
         # One state at a time: so the index has the answer at its end, however many letters there are.
-        found = [self._newest_failure_in(connection, state) for state in sorted(self.sources)]
+        for state in sorted(self.sources):
+            its = in_states([state]), *conditions(connection, self.wanted)
+            newest = select(func.max(letter.c.last_failed_at)).where(*its)
+            found.append(connection.scalar(newest))
         return max((moment for moment in found if moment is not None), default=None)
 
     def change_chunk(
@@ -96,16 +96,11 @@ class Act(ABC):
     def change_next(self, connection: Connection, until: datetime, size: int = CHUNK) -> int:
         """Change the next letters, without the audit, which the caller writes; returns how many."""
         rows = self._next_rows(connection, until, size)
-        if rows:
-            self.change(connection, rows)
+        if rows and self.target is None:
+            delete_rows(connection, rows)
+        elif rows:
+            self._move(connection, rows)
         return len(rows)
-
-    def _newest_failure_in(self, connection: Connection, state: State) -> datetime | None:
-        newest = select(func.max(letter.c.last_failed_at)).where(
-            in_states([state]), *conditions(connection, self.wanted)
-        )
-        moment: datetime | None = connection.execute(newest).scalar_one()
-        return moment
 
     def _write_chunk(
         self, transactions: Transactions, until: datetime, ongoing: OngoingAct, size: int
@@ -129,14 +124,30 @@ class Act(ABC):
                     return rows
         return []
 
+    def _move(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Give the letters the new state."""
+        assert self.target is not None, "they are not deleted"  # noqa: S101
+        closes = self.target is not State.DEAD
+        by, why = (self.who, self.why) if closes else ("", "")
+        values = fit(letter, {"state": self.target.value, "closed_by": by, "closed_reason": why})
+        values["closed_at"] = self.at if closes else None
+        these = one_of(connection, letter.c.id, [row["id"] for row in rows])
+        in_bulk = dialect_of(connection).in_bulk
+        connection.execute(in_bulk(update(letter)).where(these).values(values))
+        tally = Tally()
+        for row in rows:
+            member = Member.of(row)
+            tally.change(member, replace(member, state=self.target))
+        tally.write(connection)
+
 
 #: Retries discarded in one transaction.
 PARKED_CHUNK = 500
 
 
 class Closing(StoreRole):
-    """Closes letters for good, and opens closed ones again. An act consists of several transactions, each
-    complete in itself. It does not affect letters that die while it runs."""
+    """Closes letters for good, and opens closed letters again. An act consists of several transactions, each
+    complete in itself. Letters that die while an act runs are not affected."""
 
     def discard(self, wanted: Filter, *, who: str, why: str, now: datetime) -> int:
         """Close ``DEAD`` letters for good, and ``REDRIVEN`` or ``PARKED`` ones when these states are named;
@@ -152,8 +163,11 @@ class Closing(StoreRole):
 
     def undiscard(self, wanted: Filter, *, who: str, now: datetime) -> int:
         """Open discarded letters again; audited. Returns how many."""
-        named = wanted.states & {State.DISCARDED} if wanted.states else {State.DISCARDED}
-        act = _move("undiscard", State.DEAD, wanted, named, who=who, why="", at=now)
+        sources = frozenset({State.DISCARDED}) & (wanted.states or {State.DISCARDED})
+        act = Act(
+            name="undiscard", target=State.DEAD, wanted=wanted, sources=sources, who=who, why="",
+            at=now,
+        )  # fmt: skip
         return act.carry_out(self._transactions)
 
     def _discard_all_parked(self, wanted: Filter, *, who: str, why: str, now: datetime) -> int:
@@ -167,38 +181,36 @@ class Closing(StoreRole):
             discarded += moved
 
     @writes
-    def _discard_parked(
-        self, connection: Connection, wanted: Filter, act: OngoingAct
-    ) -> tuple[int, OngoingAct]:
+    def _discard_parked(self, wanted: Filter, act: OngoingAct) -> tuple[int, OngoingAct]:
         """Turn the next retries of ``wanted`` into discarded letters; returns how many. Retries that are
         being sent are not changed."""
         waiting = (
             select(parked)
-            .where(untouched())
-            .where(*conditions(connection, wanted, parked))
+            .where(UNTOUCHED)
+            .where(*conditions(self.connection, wanted, parked))
             .order_by(parked.c.id)
             .limit(PARKED_CHUNK)
             .with_for_update()
         )
-        rows = connection.execute(waiting).mappings().all()
+        rows = self.connection.execute(waiting).mappings().all()
         if not rows:
             return 0, act
         letters = [
             parked_letter(row).with_(state=State.DEAD, due_at=None, parking="") for row in rows
         ]
-        save_batch(connection, letters, self._transactions.searched)
-        taken = one_of(connection, parked.c.id, [row["id"] for row in rows])
-        connection.execute(delete(parked).where(taken))
+        save_batch(self.connection, letters, self._transactions.searched)
+        taken = one_of(self.connection, parked.c.id, [row["id"] for row in rows])
+        self.connection.execute(delete(parked).where(taken))
         ids = set[str]()
         for one in letters:
             own = identity(one.task, digest_of(one.envelope.body))
             ids |= {one.task_id, other_id(one.task_id, own)}
         these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
         closing = _discarding(these, who=act.who, why=act.why, now=act.at)
-        until = closing.newest_failure(connection)
+        until = closing.newest_failure(self.connection)
         if until is not None:
-            closing.change_next(connection, until)
-        return len(rows), audit.add_to_act(connection, act, len(rows))
+            closing.change_next(self.connection, until)
+        return len(rows), audit.add_to_act(self.connection, act, len(rows))
 
 
 def discard_one(connection: Connection, row: Row, *, who: str, why: str, at: datetime) -> None:
@@ -207,49 +219,35 @@ def discard_one(connection: Connection, row: Row, *, who: str, why: str, at: dat
     act.change_chunk(connection, row["last_failed_at"], act.ongoing)
 
 
-def _discarding(wanted: Filter, *, who: str, why: str, now: datetime) -> _Move:
+def _discarding(wanted: Filter, *, who: str, why: str, now: datetime) -> Act:
     """The act of closing letters for good. ``REDRIVEN`` letters are included only if that state is named,
     because their messages were sent and may still succeed."""
     named = wanted.states or {State.DEAD}
-    return _move("discard", State.DISCARDED, wanted, named, who=who, why=why, at=now)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Move(Act):
-    """An act that moves letters to another state."""
-
-    target: State
-
-    def change(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Move the letters."""
-        these = one_of(connection, letter.c.id, [row["id"] for row in rows])
-        in_bulk = dialect_of(connection).in_bulk
-        connection.execute(in_bulk(update(letter)).where(these).values(self._closing()))
-        tally = Tally()
-        for row in rows:
-            member = Member.of(row)
-            tally.change(member, replace(member, state=self.target))
-        tally.write(connection)
-
-    def _closing(self) -> dict[str, Any]:
-        state = self.target.value
-        if self.target is State.DEAD:
-            return {"state": state, "closed_at": None, "closed_by": "", "closed_reason": ""}
-        return {
-            "state": state,
-            "closed_at": self.at,
-            "closed_by": fit_text(letter.c.closed_by, self.who),
-            "closed_reason": fit_text(letter.c.closed_reason, self.why),
-        }
-
-
-def _move(name: str, target: State, wanted: Filter, named: Iterable[State], **rest: Any) -> _Move:
-    sources = frozenset(state for state in named if may_move(state, target))
-    return _Move(name=name, target=target, wanted=wanted, sources=sources, **rest)
+    sources = frozenset(state for state in named if may_move(state, State.DISCARDED))
+    return Act(
+        name="discard", target=State.DISCARDED, wanted=wanted, sources=sources, who=who, why=why,
+        at=now,
+    )  # fmt: skip
 
 
 #: Other tables whose rows belong to a letter, by its task id.
-_OF_LETTER = (tables.attempt, tables.change, tables.handling, tables.held)
+_OF_LETTER = (tables.attempt, tables.change, tables.handling, tables.auto_hold)
+
+
+def delete_closed(
+    connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+) -> tuple[int, OngoingAct]:
+    """Delete the letters of ``keys``, except letters that have changed since the keys were read, and add the
+    number to the audit of ``act``. Returns the number, and the act for the next letters.
+
+    :raises LeaseLost: another process has the lease.
+    """
+    check_lease(connection, lease)
+    rows = _closed_as_they_were(connection, keys)
+    if not rows:
+        return 0, act
+    delete_rows(connection, rows)
+    return len(rows), audit.add_to_act(connection, act, len(rows))
 
 
 class Deleting(StoreRole):
@@ -262,44 +260,12 @@ class Deleting(StoreRole):
         :raises StoreError: the store failed. What was deleted before that stays deleted.
         """
         sources = (wanted.states or CLOSED_STATES) & DELETABLE_STATES
-        act = _Deletion(name="delete", wanted=wanted, sources=sources, who=who, why=why, at=now)
+        act = Act(
+            name="delete", target=None, wanted=wanted, sources=sources, who=who, why=why, at=now
+        )
         return act.carry_out(self._transactions)
 
-    @writes
-    def delete_closed(
-        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
-    ) -> tuple[int, OngoingAct]:
-        """Delete the letters of ``keys`` that are still closed as they were; audited. Returns how many, and
-        the act for the next letters.
-
-        :raises LeaseLost: another worker has the lease.
-        """
-        return delete_closed(connection, keys, lease, act)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Deletion(Act):
-    """A person's act that deletes letters."""
-
-    def change(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Delete the letters."""
-        delete_rows(connection, rows)
-
-
-def delete_closed(
-    connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
-) -> tuple[int, OngoingAct]:
-    """Delete the letters of ``keys`` that are still closed as they were, and add them to the audit of
-    ``act``. Returns how many, and the act for the next letters.
-
-    :raises LeaseLost: another process has the lease.
-    """
-    check_lease(connection, lease)
-    rows = _closed_as_they_were(connection, keys)
-    if not rows:
-        return 0, act
-    delete_rows(connection, rows)
-    return len(rows), audit.add_to_act(connection, act, len(rows))
+    delete_closed = writing(delete_closed)
 
 
 def _closed_as_they_were(connection: Connection, keys: Sequence[LetterKey]) -> list[Row]:
@@ -339,7 +305,7 @@ def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:
 
 
 def empty_examples(connection: Connection, fingerprints: Collection[str]) -> None:
-    """Remove the example messages of those groups that have no letters any more."""
+    """Remove the example messages of groups that have no letters any more."""
     is_empty = and_(*(group.c[name] == 0 for name in sorted(set(COUNTED_IN.values()))))
     these = update(group).where(
         one_of(connection, group.c.fingerprint, sorted(fingerprints)),

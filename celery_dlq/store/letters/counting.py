@@ -21,17 +21,16 @@ from celery_dlq.errors import FilterError
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Number, TypeCount
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.tables import arrival, group, letter, trend
-from celery_dlq.store.database.tables import count as cell
+from celery_dlq.store.database.tables import arrival, cell, group, letter, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
+    IS_PARKED,
     Conditions,
     conditions,
     count_rows,
     group_conditions,
     in_states,
-    is_parked,
     places,
     sum_of,
     sums_by,
@@ -64,49 +63,50 @@ class Counts(StoreRole):
     """How many letters there are."""
 
     @reads
-    def letters(self, connection: Connection, wanted: Filter) -> int:
+    def letters(self, wanted: Filter) -> int:
         """How many letters and parked retries match."""
-        known = _by_rollups(connection, wanted)
+        known = _by_rollups(self.connection, wanted)
         if known is not None:
             return known.total()
         return sum(
-            count_rows(connection, table, *found) for table, found in places(connection, wanted)
+            count_rows(self.connection, table, *found)
+            for table, found in places(self.connection, wanted)
         )
 
     @reads
-    def for_screen(self, connection: Connection, wanted: Filter) -> Number:
+    def for_screen(self, wanted: Filter) -> Number:
         """How many letters and parked retries match. What no rollup knows is counted up to
         :data:`SHOWN_LIMIT`."""
-        known = _by_rollups(connection, wanted)
+        known = _by_rollups(self.connection, wanted)
         if known is not None:
             return Number(known.total())
         some = [
             select(table.c.task_id).where(*found).limit(SHOWN_LIMIT + 1).subquery()
-            for table, found in places(connection, wanted)
+            for table, found in places(self.connection, wanted)
         ]
-        number = sum(count_rows(connection, one) for one in some)
+        number = sum(count_rows(self.connection, one) for one in some)
         return Number(min(number, SHOWN_LIMIT), more=number > SHOWN_LIMIT)
 
     @reads
-    def by_task(self, connection: Connection, wanted: Filter) -> Mapping[str, int]:
+    def by_task(self, wanted: Filter) -> Mapping[str, int]:
         """How many letters and parked retries of each task match, the largest number first."""
-        totals = _by_rollups(connection, wanted)
+        totals = _by_rollups(self.connection, wanted)
         if totals is None:
-            totals = _added(connection, [_part(*place) for place in places(connection, wanted)])
+            totals = _added(
+                self.connection, [_part(*place) for place in places(self.connection, wanted)]
+            )
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
     @reads
-    def names(self, connection: Connection, field: str) -> Sequence[str]:
+    def names(self, field: str) -> Sequence[str]:
         """The values of ``field``, such as ``exception`` or ``release``, that stored letters have."""
         name = "exception_type" if field == "exception" else field
         column = cell.c[name] if name in cell.c else letter.c[name]
-        found = connection.execute(select(column).distinct().limit(NAMES_LIMIT)).scalars()
+        found = self.connection.scalars(select(column).distinct().limit(NAMES_LIMIT))
         return sorted(filter(None, found))
 
     @reads
-    def arrivals(
-        self, connection: Connection, wanted: Filter, *, since: datetime, until: datetime
-    ) -> int:
+    def arrivals(self, wanted: Filter, *, since: datetime, until: datetime) -> int:
         """How many letters died, for the first time or again, in the minutes from ``since`` to ``until``.
 
         :param wanted: may narrow by task and exception.
@@ -117,13 +117,12 @@ class Counts(StoreRole):
             raise FilterError(
                 f"Arrivals are not kept by {' or '.join(others)}; narrow them by task or exception."
             )
-        known = group_conditions(connection, arrival, wanted)
-        return sum_of(connection, arrival.c.count, *_within(arrival.c.minute, since, until), *known)
+        within = arrival.c.minute >= since, arrival.c.minute < until
+        known = group_conditions(self.connection, arrival, wanted)
+        return sum_of(self.connection, arrival.c.count, *within, *known)
 
     @reads
-    def by_type(
-        self, connection: Connection, rules: Collection[str], *, limit: int
-    ) -> tuple[TypeCount, ...]:
+    def by_type(self, rules: Collection[str], *, limit: int) -> tuple[TypeCount, ...]:
         """The exception types of letters about which one of ``rules`` decided, the most letters first. Reads
         all letters, without their contents."""
         newest = (
@@ -139,32 +138,26 @@ class Counts(StoreRole):
             .limit(limit)
             .subquery()
         )
-        shown = (
-            letter.c.exception_type,
-            letter.c.task_id,
-            letter.c.evidence,
-            letter.c.last_failed_at,
-        )
-        found = connection.execute(
-            select(newest, *shown).join(letter, letter.c.id == newest.c.id)
-        ).mappings()
-        ended = _ended_redrives(connection)
+        names = "exception_type", "task_id", "evidence", "last_failed_at"
+        shown = [letter.c[name] for name in names]
+        joined = select(newest, *shown).join(letter, letter.c.id == newest.c.id)
+        found = self.connection.execute(joined).mappings()
+        # The redrives that ended, by exception type.
+        ended = {
+            name: sums_by(self.connection, func.sum(column), cell.c.exception_type, where=[])
+            for name, column in (
+                ("succeeded", cell.c.succeeded_count),
+                ("failed", cell.c.failed_count),
+            )
+        }
         types = [
-            read_row(TypeCount, row, open=int(row["open"]), **ended.get(row["exception_type"], {}))
+            read_row(
+                TypeCount, row, open=int(row["open"]),
+                **{name: of_type.get(row["exception_type"], 0) for name, of_type in ended.items()},
+            )
             for row in found
-        ]
+        ]  # fmt: skip
         return tuple(sorted(types, key=lambda one: (-one.letters, one.exception_type, one.rule)))
-
-
-def _ended_redrives(connection: Connection) -> dict[str, dict[str, int]]:
-    """The redrives that ended, by exception type."""
-    names = "succeeded", "failed"
-    sums = [func.sum(cell.c[f"{name}_count"]) for name in names]
-    of_type = select(cell.c.exception_type, *sums).group_by(cell.c.exception_type)
-    return {
-        exception_type: dict(zip(names, map(int, numbers), strict=True))
-        for exception_type, *numbers in connection.execute(of_type)
-    }
 
 
 def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
@@ -173,8 +166,11 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     moving = OPEN_STATES - states
     if State.DEAD in moving or states - OPEN_STATES - {State.PARKED}:
         return None
-    if late is not None and _arrived(connection, late) > LATE_LIMIT:
-        return None
+    if late is not None:
+        # By the minute, so that these are about as many.
+        later = arrival.c.minute >= late.replace(second=0, microsecond=0)
+        if sum_of(connection, arrival.c.count, later) > LATE_LIMIT:
+            return None
     narrowed = replace(wanted, until=None)
     asked, parts, rollup = narrowed.given - {"states"}, [], cell
     if asked - _CELL_FIELDS:
@@ -192,13 +188,13 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
         parts.append(_part(letter, [*newer, *others], -_EACH))
     if State.PARKED in states:
         waiting = conditions(connection, wanted, tables.parked)
-        parts.append(_part(tables.parked, [is_parked(), *waiting]))
+        parts.append(_part(tables.parked, [IS_PARKED, *waiting]))
     return _added(connection, parts)
 
 
 def _apart(connection: Connection, wanted: Filter) -> list[Part]:
-    """The letters to subtract because their reasons are left out, which groups do not know. There are few:
-    each redrive leaves some of them, and they stay until a person names them."""
+    """The letters to subtract because their reasons are left out, which groups do not know. Few letters have
+    such reasons: each redrive leaves some, until a person names the reasons."""
     reasons = sorted(wanted.without_reasons)
     same = [group.c.task == cell.c.task, group.c.exception_type == cell.c.exception_type]
     theirs = select(group.c.task).where(*same, *group_conditions(connection, group, wanted))
@@ -206,7 +202,7 @@ def _apart(connection: Connection, wanted: Filter) -> list[Part]:
         cell.c.reason.in_(reasons), cell.c.open_count > 0, theirs.correlate(cell).exists()
     )
     # An index has the exception type, and most of these letters have types of their own.
-    types = sorted(connection.execute(kinds.distinct()).scalars()) if reasons else []
+    types = sorted(connection.scalars(kinds.distinct())) if reasons else []
     found = [
         in_states(wanted.wanted_states & OPEN_STATES),
         letter.c.reason.in_(reasons),
@@ -214,19 +210,6 @@ def _apart(connection: Connection, wanted: Filter) -> list[Part]:
         *conditions(connection, replace(wanted, without_reasons=frozenset())),
     ]
     return [_part(letter, found, -_EACH)] if types else []
-
-
-def _within(
-    column: ColumnElement[datetime], first: datetime | None, last: datetime | None
-) -> Conditions:
-    found: Conditions = [] if first is None else [column >= first]
-    return found if last is None else [*found, column < last]
-
-
-def _arrived(connection: Connection, since: datetime, until: datetime | None = None) -> int:
-    """How many letters died between two moments; about, because they are counted by the minute."""
-    first = since.replace(second=0, microsecond=0)
-    return sum_of(connection, arrival.c.count, *_within(arrival.c.minute, first, until))
 
 
 def _part(table: Table, found: Conditions, number: ColumnElement[int] = _EACH) -> Part:
@@ -258,27 +241,27 @@ class OverTime(StoreRole):
     """How many letters died over time, and in which releases."""
 
     @reads
-    def by_minute(self, connection: Connection, *, since: datetime) -> Mapping[datetime, int]:
+    def by_minute(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each minute from ``since`` on that has some."""
         at = arrival.c.minute
-        return sums_by(connection, func.sum(arrival.c.count), at, where=[at >= since])
+        return sums_by(self.connection, func.sum(arrival.c.count), at, where=[at >= since])
 
     @reads
-    def by_hour(self, connection: Connection, *, since: datetime) -> Mapping[datetime, int]:
+    def by_hour(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each hour from ``since`` on that has some."""
         at = trend.c.hour
-        return sums_by(connection, func.sum(trend.c.count), at, where=[at >= since])
+        return sums_by(self.connection, func.sum(trend.c.count), at, where=[at >= since])
 
     @reads
-    def releases(self, connection: Connection, fingerprint: str) -> list[ReleaseCount] | None:
+    def releases(self, fingerprint: str) -> list[ReleaseCount] | None:
         """The open letters of a group by the release that failed last, the newest release first; letters
         without a release are left out. None if more than :data:`MOST_READ` would have to be read: no index
         has the release."""
-        known = sum_of(connection, group.c.open_count, group.c.fingerprint == fingerprint)
+        known = sum_of(self.connection, group.c.open_count, group.c.fingerprint == fingerprint)
         if known > MOST_READ:
             return None
         release, began = letter.c.release, func.min(letter.c.last_failed_at)
         of_group = [letter.c.fingerprint == fingerprint, in_states(OPEN_STATES), release != ""]
         counted = select(release, _EACH, began).where(*of_group).group_by(release)
         newest_first = counted.order_by(began.desc(), release.desc())
-        return [ReleaseCount(*row) for row in connection.execute(newest_first)]
+        return [ReleaseCount(*row) for row in self.connection.execute(newest_first)]

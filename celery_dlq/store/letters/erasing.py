@@ -10,17 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Delete,
-    Update,
-    and_,
-    false,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
@@ -31,21 +21,14 @@ from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.tables import audit as acts
-from celery_dlq.store.database.tables import (
-    group,
-    handling,
-    letter,
-    operation,
-    parked,
-    sending,
-)
+from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import MEMBER, delete_rows
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import (
+    IS_PARKED,
     in_states,
     is_of_group,
-    is_parked,
     newest_message,
     one_of,
     without_claimed,
@@ -57,14 +40,14 @@ from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey, Member
 ERASED = "[erased]"
 
 #: Texts that people and handlers have written, and that redrives have noted.
-PLAIN: Sequence[Column[str]] = (
+PLAIN: Sequence[sa.Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
     tables.ticket.c.recipient, operation.c.cause, tables.automation.c.why,
-    handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.held.c.why,
+    handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.auto_hold.c.why,
 )  # fmt: skip
 
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
-JSON: Sequence[Column[str]] = (
+JSON: Sequence[sa.Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders,
     tables.report.c.detail, handling.c.detail,
 )  # fmt: skip
@@ -91,8 +74,8 @@ class Mention:
     #: The table and the column, for people.
     place: str
     #: The row, as it is now.
-    row: ColumnElement[bool]
-    column: Column[str]
+    row: sa.ColumnElement[bool]
+    column: sa.Column[str]
     #: The text without the value.
     text: str
 
@@ -101,106 +84,96 @@ class Erasing(StoreRole):
     """Erases letters for ever."""
 
     @reads
-    def letters_after(
-        self, connection: Connection, after: int, *, limit: int
-    ) -> tuple[list[str], int]:
+    def letters_after(self, after: int, *, limit: int) -> tuple[list[str], int]:
         """The task ids of the next letters in the order in which they came into the store, and the number of
         the last one. A letter keeps its number when it fails again.
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        stored = select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
-        rows = connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
+        stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
         return [row.task_id for row in rows], rows[-1].id if rows else after
 
     @reads
-    def parked_after(
-        self, connection: Connection, after: int, *, limit: int
-    ) -> tuple[list[DeadLetter], int]:
+    def parked_after(self, after: int, *, limit: int) -> tuple[list[DeadLetter], int]:
         """The next parked retries with their messages, and the number of the last one.
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        waiting = select(parked).where(is_parked(), parked.c.id > after).order_by(parked.c.id)
-        rows = connection.execute(waiting.limit(limit)).mappings().all()
+        waiting = sa.select(parked).where(IS_PARKED, parked.c.id > after).order_by(parked.c.id)
+        rows = self.connection.execute(waiting.limit(limit)).mappings().all()
         return [parked_letter(row) for row in rows], rows[-1]["id"] if rows else after
 
     @writes
-    def begin(self, connection: Connection, act: OngoingAct, lease: Lease) -> OngoingAct:
+    def begin(self, act: OngoingAct, lease: Lease) -> OngoingAct:
         """Write the audit row of an act before it removes anything; returns the act with its row.
 
         :raises LeaseLost: another process has taken the lease.
         """
-        check_lease(connection, lease)
-        return audit.add_to_act(connection, act, 0)
+        check_lease(self.connection, lease)
+        return audit.add_to_act(self.connection, act, 0)
 
     @writes
-    def delete(
-        self, connection: Connection, task_ids: Sequence[str], lease: Lease, act: OngoingAct
-    ) -> int:
+    def delete(self, task_ids: Sequence[str], lease: Lease, act: OngoingAct) -> int:
         """Delete the letters of ``task_ids`` in any state, except those that a redrive is sending;
         audited. Returns how many.
 
         :param act: as :meth:`begin` has returned it.
         :raises LeaseLost: another process has taken the lease.
         """
-        check_lease(connection, lease)
+        check_lease(self.connection, lease)
         stored = (
-            select(*MEMBER)
-            .where(one_of(connection, letter.c.task_id, sorted(task_ids)))
+            sa.select(*MEMBER)
+            .where(one_of(self.connection, letter.c.task_id, sorted(task_ids)))
             .where(in_states(DELETABLE_STATES))
             .order_by(letter.c.id)
             .with_for_update()
         )
-        rows = without_claimed(connection, connection.execute(stored).mappings().all())
+        rows = without_claimed(self.connection, self.connection.execute(stored).mappings().all())
         if rows:
-            _erase_acts(connection, [row["task_id"] for row in rows])
-            delete_rows(connection, rows)
-            _renew_examples(connection, {Member.of(row).key for row in rows})
-            audit.add_to_act(connection, act, len(rows))
+            _erase_acts(self.connection, [row["task_id"] for row in rows])
+            delete_rows(self.connection, rows)
+            _renew_examples(self.connection, {Member.of(row).key for row in rows})
+            audit.add_to_act(self.connection, act, len(rows))
         return len(rows)
 
     @writes
-    def erase_notes(
-        self, connection: Connection, task_ids: Sequence[str], groups: Collection[GroupKey]
-    ) -> None:
+    def erase_notes(self, task_ids: Sequence[str], groups: Collection[GroupKey]) -> None:
         """Erase what the store has noted about letters that are in the archive."""
-        _erase_acts(connection, task_ids)
-        _renew_examples(connection, groups)
+        _erase_acts(self.connection, task_ids)
+        _renew_examples(self.connection, groups)
 
     @writes
-    def note_segment(
-        self, connection: Connection, act: OngoingAct, before: str, after: str, *, letters: int
-    ) -> OngoingAct:
+    def note_segment(self, act: OngoingAct, before: str, after: str, *, letters: int) -> OngoingAct:
         """Record that letters were removed from a segment of the archive. Returns the act, whose detail names
         the segments.
 
         :param after: the segment that replaces it; empty if no letter of it was left.
         :param act: as :meth:`begin` or this method has returned it.
         """
-        audit.add_to_act(connection, act, letters)
+        audit.add_to_act(self.connection, act, letters)
         segments = {**act.detail.get("segments", {}), before: after}
         act = replace(act, detail={**act.detail, "segments": segments})
-        row = update(acts).where(acts.c.id == act.row)
-        connection.execute(row.values(detail=dump_json(act.detail)))
+        row = sa.update(acts).where(acts.c.id == act.row)
+        self.connection.execute(row.values(detail=dump_json(act.detail)))
         return act
 
     @writes
-    def erase_operations(self, connection: Connection, task_ids: Collection[str]) -> None:
+    def erase_operations(self, task_ids: Collection[str]) -> None:
         """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
-        for operation_id in _operations_of(connection, task_ids):
+        for operation_id in _operations_of(self.connection, task_ids):
             is_it = operation.c.id == operation_id
-            ended = select(operation).where(is_it, operation.c.ended_at.is_not(None))
-            row = connection.execute(ended).mappings().one_or_none()
+            ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
+            row = self.connection.execute(ended).mappings().one_or_none()
             if row is not None:
                 values = {name: _in_json(row[name], _nothing) for name in ("wanted", "orders")}
                 values["cause"] = row["cause"] and ERASED
-                connection.execute(update(operation).where(is_it).values(values))
-                _erase_acts(connection, [operation_id], name="operation")
+                self.connection.execute(sa.update(operation).where(is_it).values(values))
+                _erase_acts(self.connection, [operation_id], name="operation")
 
     def mentions(self, texts: Sequence[str]) -> list[Mention]:
         """The texts of people, handlers and filters that have one of ``texts`` in them, as a whole word.
-        Those of operations that have not ended are left out."""
+        Texts of operations that have not ended are left out."""
         if not texts:
             return []
         forms = _forms(texts)
@@ -211,17 +184,20 @@ class Erasing(StoreRole):
         ]
 
     @writes
-    def replace_texts(self, connection: Connection, mentions: Sequence[Mention]) -> int:
-        """Write the texts without the values; returns how many. A text that has changed since stays. A saved
-        filter whose name has a value is deleted, because two names may be the same without it."""
-        return sum(connection.execute(_without_value(one)).rowcount for one in mentions)
+    def replace_texts(self, mentions: Sequence[Mention]) -> int:
+        """Write the texts without the values; returns how many. A text that has changed since stays."""
+        changes = (
+            sa.update(one.column.table).where(one.row).values({one.column: one.text})
+            for one in mentions
+        )
+        return sum(self.connection.execute(one).rowcount for one in changes)
 
 
 def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> None:
     """Take the example messages of groups from letters that they still have."""
     for key in sorted(groups):
         example = clip(newest_message(connection, key, DELETABLE_STATES), SAMPLE_LIMIT)
-        connection.execute(update(group).where(is_of_group(group, key)).values(message=example))
+        connection.execute(sa.update(group).where(is_of_group(group, key)).values(message=example))
 
 
 def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "letter") -> None:
@@ -230,57 +206,53 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
 
     :param name: of the subject, in the detail.
     """
-    about = and_(
+    about = sa.and_(
         one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
     )
-    connection.execute(update(acts).where(about, acts.c.why != "").values(why=ERASED))
-    for row in connection.execute(select(acts.c.id, acts.c.subject).where(about)).all():
+    connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
+    for row in connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all():
         detail = dump_json({name: row.subject})
-        connection.execute(update(acts).where(acts.c.id == row.id).values(detail=detail))
+        connection.execute(sa.update(acts).where(acts.c.id == row.id).values(detail=detail))
 
 
 def _operations_of(connection: Connection, task_ids: Collection[str]) -> list[str]:
     """The operations that had these letters, and no others."""
     known = sorted(task_ids)
-    of_these = select(sending.c.operation).where(one_of(connection, sending.c.task_id, known))
-    named = connection.execute(of_these.distinct()).scalars().all()
-    letters = select(sending.c.task_id).limit(len(known) + 1)
+    of_these = sa.select(sending.c.operation).where(one_of(connection, sending.c.task_id, known))
+    named = connection.scalars(of_these.distinct()).all()
+    letters = sa.select(sending.c.task_id).limit(len(known) + 1)
     return [
         one
         for one in sorted(named)
-        if set(connection.execute(letters.where(sending.c.operation == one)).scalars())
-        <= set(known)
+        if set(connection.scalars(letters.where(sending.c.operation == one))) <= set(known)
     ]
 
 
 def _forms(texts: Sequence[str]) -> list[str]:
-    """Each text as it is, and as it is inside of a text that has JSON, such as an assignment or a diff. The
-    longest come first, because others may be a part of them."""
+    """Each text as it is, and as a text with JSON has it, such as an assignment or a diff. The longest forms
+    come first, because a shorter one may be a part of a longer one."""
     forms = {dump(text)[1:-1] for text in texts for dump in (dump_json, _dump_unescaped)}
     return sorted({*texts, *forms}, key=lambda form: (-len(form), form))
 
 
-def _mentions(connection: Connection, column: Column[str], texts: Sequence[str]) -> list[Mention]:
+def _mentions(
+    connection: Connection, column: sa.Column[str], texts: Sequence[str]
+) -> list[Mention]:
     is_json = any(column is one for one in JSON)
     forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
-    found = or_(false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
+    found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
     if column.table is operation:
-        found = and_(found, operation.c.ended_at.is_not(None))
+        found = sa.and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
-    for row in connection.execute(select(*keys, column).where(found)).mappings():
+    for row in connection.execute(sa.select(*keys, column).where(found)).mappings():
         text = _in_json(row[column], without, is_text=is_text) if is_json else without(row[column])
         if text != row[column]:
-            this = and_(*(key == row[key] for key in keys), column == row[column])
+            this = sa.and_(*(key == row[key] for key in keys), column == row[column])
             place = f"{column.table.name}.{column.name}"
             changed.append(Mention(place=place, row=this, column=column, text=text))
     return changed
-
-
-def _without_value(mention: Mention) -> Update | Delete:
-    table = mention.column.table
-    return update(table).where(mention.row).values({mention.column: mention.text})
 
 
 def _without(text: str, texts: Sequence[str]) -> str:
@@ -296,7 +268,7 @@ def _nothing(text: str) -> str:
 
 
 def _in_json(stored: str, change: Callable[[str], str], *, is_text: bool = False) -> str:
-    """``stored`` with its texts changed; as it is if none of them is.
+    """``stored`` with its texts changed; the same JSON text if no text changes.
 
     :param is_text: whether all values are texts, and not only those under :data:`_TEXT_KEYS`.
     """

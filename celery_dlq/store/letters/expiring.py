@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -17,16 +16,16 @@ from sqlalchemy import ColumnElement, Subquery, and_, case, false, func, literal
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Expired, Expiry, LetterKey
+from celery_dlq.store.base import Expiry, LetterKey, Rows
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.tables import content, letter
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.keeping import CLOSED_AGES, DAY, WEEK, Kept, Pile
-from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
+from celery_dlq.store.letters.pages import Mark
+from celery_dlq.store.rows.query import OF_LETTER, conditions, follows, in_states
 
 _STATES = sorted(CLOSED_STATES)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND = timedelta(microseconds=1)
+_IN_ORDER = letter.c.last_failed_at, letter.c.id
 
 #: The large values of a letter.
 _LARGE = (
@@ -35,102 +34,54 @@ _LARGE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A place among the closed letters: state by state, in the order of the last failure."""
-
-    state: State
-    moment: datetime
-    id: int
-
-    @classmethod
-    def read(cls, cursor: str) -> _Place:
-        """The inverse of :attr:`cursor`."""
-        state, micros, number = cursor.split(".")
-        return cls(State(state), _EPOCH + int(micros) * _MICROSECOND, int(number))
-
-    @property
-    def cursor(self) -> str:
-        """The text by which the next step finds the place."""
-        return f"{self.state.value}.{(self.moment - _EPOCH) // _MICROSECOND}.{self.id}"
-
-    @property
-    def is_before(self) -> ColumnElement[bool]:
-        """Whether the place is before a letter of its state. The first half alone bounds the index."""
-        at = letter.c.last_failed_at
-        return and_(at >= self.moment, or_(at > self.moment, letter.c.id > self.id))
-
-    @property
-    def is_reached(self) -> ColumnElement[bool]:
-        """The opposite, written in the same way."""
-        at = letter.c.last_failed_at
-        return and_(at <= self.moment, or_(at < self.moment, letter.c.id <= self.id))
-
-
 class Expiring(StoreRole):
     """Finds the letters that have expired."""
 
     @reads
-    def find(
-        self, connection: Connection, expiries: Sequence[Expiry], after: str | None, step: int
-    ) -> Expired:
-        """The letters that have expired, among the next ``step`` closed ones. The first of ``expiries`` that
-        matches a letter counts for it.
+    def find(self, expiries: Sequence[Expiry], after: str | None, step: int) -> Rows[LetterKey]:
+        """The letters that have expired, among the next ``step`` closed letters. The first of ``expiries``
+        that matches a letter counts.
 
         :param after: ``next`` of the previous step.
         """
         latest = max((one.before for one in expiries if one.before is not None), default=None)
-        if latest is None:
-            return Expired(keys=(), next=None)
-        part = _next_part(connection, after, step, letter.c.last_failed_at < latest)
+        is_old = false() if latest is None else letter.c.last_failed_at < latest
+        part = None if latest is None else _next_part(self.connection, after, step, is_old)
         if part is None:
-            return Expired(keys=(), next=None)
-        these, place = part
+            return Rows(rows=(), next=None)
+        these, end = part
         has_expired = _by_expiry(
-            connection,
+            self.connection,
             expiries,
             lambda one: false() if one.before is None else letter.c.closed_at < one.before,
             otherwise=false(),
         )
         columns = letter.c.task_id, letter.c.last_failed_at, letter.c.closed_at
-        found = (
-            select(*columns)
-            .where(these, has_expired)
-            .order_by(letter.c.last_failed_at, letter.c.id)
-        )
-        keys = (LetterKey(**row) for row in connection.execute(found).mappings())
-        return Expired(keys=tuple(keys), next=place.cursor)
+        found = select(*columns).where(these, has_expired).order_by(*_IN_ORDER)
+        keys = (LetterKey(**row) for row in self.connection.execute(found).mappings())
+        return Rows(rows=tuple(keys), next=end)
 
     @reads
     def count(
-        self,
-        connection: Connection,
-        expiries: Sequence[Expiry],
-        after: str | None,
-        step: int,
-        *,
-        now: datetime,
+        self, expiries: Sequence[Expiry], after: str | None, step: int, *, now: datetime
     ) -> tuple[dict[int, Kept], str | None]:
         """The next ``step`` closed letters by the index of the expiry that counts for them, or -1; and
         ``after`` for the next step, or None at the end.
 
         :param now: the moment at which the letters have these ages.
         """
-        part = _next_part(connection, after, step, true())
+        part = _next_part(self.connection, after, step, true())
         if part is None:
             return {}, None
-        these, place = part
+        these, end = part
         numbers = iter(range(len(expiries)))
         number = _by_expiry(
-            connection, expiries, lambda _: literal(next(numbers)), otherwise=literal(-1)
+            self.connection, expiries, lambda _: literal(next(numbers)), otherwise=literal(-1)
         )
-        each = (
-            select(number.label("number"), letter.c.closed_at, _size(connection).label("size"))
-            .join(content, OF_LETTER)
-            .where(these)
-            .subquery()
-        )
-        return _added(connection, each, expiries, now), place.cursor
+        size = reduce(operator.add, map(dialect_of(self.connection).byte_count, _LARGE))
+        columns = number.label("number"), letter.c.closed_at, size.label("size")
+        each = select(*columns).join(content, OF_LETTER).where(these).subquery()
+        return _added(self.connection, each, expiries, now), end
 
 
 def _added(
@@ -157,11 +108,6 @@ def _added(
     return found
 
 
-def _size(connection: Connection) -> ColumnElement[int]:
-    sizes = [dialect_of(connection).byte_count(column) for column in _LARGE]
-    return reduce(operator.add, sizes)
-
-
 def _place_of_age(closed_at: ColumnElement[datetime], now: datetime) -> ColumnElement[int]:
     """The place of a letter's age in :data:`CLOSED_AGES`."""
     *bounds, _rest = CLOSED_AGES
@@ -185,50 +131,46 @@ def _expire_within(
 
 def _next_part(
     connection: Connection, after: str | None, step: int, bound: ColumnElement[bool]
-) -> tuple[ColumnElement[bool], _Place] | None:
-    """The condition for the next closed letters that meet ``bound``, and the place of the last one."""
-    for these in _rest(after):
-        columns = letter.c.state, letter.c.last_failed_at, letter.c.id
+) -> tuple[ColumnElement[bool], str] | None:
+    """The condition for the next closed letters that meet ``bound``, and the cursor of the last one."""
+    at, number = _IN_ORDER
+    for state, these in _rest(after):
         in_order = (
-            select(*columns)
-            .where(these, bound)
-            .order_by(letter.c.last_failed_at, letter.c.id)
-            .limit(step)
-            .subquery()
+            select(at, number).where(these, bound).order_by(at, number).limit(step).subquery()
         )
-        last = (
-            select(in_order)
-            .order_by(in_order.c.last_failed_at.desc(), in_order.c.id.desc())
-            .limit(1)
-        )
-        row = connection.execute(last).one_or_none()
+        last = select(in_order).order_by(in_order.c.last_failed_at.desc(), in_order.c.id.desc())
+        row = connection.execute(last.limit(1)).one_or_none()
         if row is not None:
-            place = _Place(State(row.state), row.last_failed_at, row.id)
-            return and_(these, bound, place.is_reached), place
+            end = Mark(row.id, row.last_failed_at)
+            # The first half alone bounds the index.
+            is_reached = and_(at <= end.moment, or_(at < end.moment, number <= end.number))
+            return and_(these, bound, is_reached), f"{state.value}.{end.cursor}"
     return None
 
 
-def _rest(after: str | None) -> Iterator[ColumnElement[bool]]:
-    """The conditions for the closed letters that are left, one for each state."""
-    place = None if after is None else _Place.read(after)
+def _rest(after: str | None) -> Iterator[tuple[State, ColumnElement[bool]]]:
+    """The states whose closed letters come after the cursor, each with the condition for these letters."""
+    reached, _, place = (after or "").partition(".")
     for state in _STATES:
-        if place is None or state > place.state:
-            yield in_states([state])
-        elif state == place.state:
-            yield and_(in_states([state]), place.is_before)
+        if state.value > reached:
+            yield state, in_states([state])
+        elif state.value == reached:
+            mark = Mark.read(place)
+            yield state, and_(in_states([state]), follows(_IN_ORDER, (mark.moment, mark.number)))
 
 
 def _by_expiry(
     connection: Connection, expiries: Sequence[Expiry], value: Any, *, otherwise: ColumnElement[Any]
 ) -> ColumnElement[Any]:
     """The value of the first expiry that matches a letter."""
-    cases = [(_matches(connection, one), value(one)) for one in expiries]
+    cases = [
+        (
+            and_(in_states(one.where.states or CLOSED_STATES), *conditions(connection, one.where)),
+            value(one),
+        )
+        for one in expiries
+    ]
     return case(*cases, else_=otherwise) if cases else otherwise
-
-
-def _matches(connection: Connection, expiry: Expiry) -> ColumnElement[bool]:
-    states = expiry.where.states or CLOSED_STATES
-    return and_(in_states(states), *conditions(connection, expiry.where))
 
 
 def _kept(row: Any) -> Kept:

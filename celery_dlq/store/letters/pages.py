@@ -21,12 +21,13 @@ from celery_dlq.store.base import Filter, Page
 from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
+    IS_PARKED,
     OF_LETTER,
     Conditions,
     conditions,
     group_conditions,
     in_states,
-    is_parked,
+    newest_of,
     one_of,
 )
 from celery_dlq.store.rows.rows import bare, letter_from, parked_letter
@@ -107,7 +108,7 @@ def by_state(connection: Connection, wanted: Filter) -> Places:
     # Some conditions depend on what the store has. They are looked up once for all states.
     found = {table: conditions(connection, wanted, table) for table in set(tables_of.values())}
     return [
-        (table, [is_parked() if table is parked else in_states([state]), *found[table]])
+        (table, [IS_PARKED if table is parked else in_states([state]), *found[table]])
         for state, table in tables_of.items()
     ]
 
@@ -135,12 +136,6 @@ def newest(
     return [Mark(*row) for row in connection.execute(ordered.limit(limit).offset(skip))]
 
 
-def end_of_step(connection: Connection, places: Places, start: Mark | None) -> Mark | None:
-    """The last letter of the next step; None if fewer letters are left."""
-    ends = newest(connection, places, start, limit=1, skip=STEP - 1)
-    return ends[0] if ends else None
-
-
 def _number(table: Table) -> ColumnElement[int]:
     """Orders rows of the same time: the id, below zero for parked retries."""
     return -parked.c.id if table is parked else letter.c.id
@@ -161,51 +156,51 @@ def _inside(table: Table, after: Mark | None, down_to: Mark | None) -> Condition
 QUICK_S = 0.15
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search for a page of letters."""
+def search(
+    connection: Connection,
+    wanted: Filter,
+    steps: Places,
+    start: Mark | None,
+    *,
+    limit: int,
+    patience_s: float | None,
+    monotonic: Callable[[], float],
+) -> Page:
+    """The page of ``wanted`` after ``start``.
 
-    connection: Connection
-    wanted: Filter
-    #: Where the letters are that match.
-    places: Places
-    #: Where the letters are that are checked; an index has them in their order.
-    steps: Places
-    #: Letters in a page.
-    limit: int
-    monotonic: Callable[[], float]
+    :param steps: where the letters are that are checked; an index has them in their order.
+    :param limit: letters in a page.
+    :param patience_s: see :meth:`~celery_dlq.store.letters.records.Letters.find`.
+    """
+    places = by_state(connection, wanted)
+    until_s = math.inf if patience_s is None else patience_s
+    further_from_s = math.inf if patience_s is None else min(patience_s, QUICK_S)
+    began, found = monotonic(), list[Mark]()
+    while True:
+        # The last letter of the next step; none if fewer letters are left.
+        end = next(iter(newest(connection, steps, start, limit=1, skip=STEP - 1)), None)
+        left = limit + 1 - len(found)
+        found += newest(connection, places, start, down_to=end, limit=left)
+        if end is None or len(found) > limit:
+            return page_of(connection, found, limit)
+        taken_s, further = monotonic() - began, tuple[DeadLetter, ...]()
+        if taken_s >= further_from_s:
+            further, further_from_s = _further(connection, wanted, places, end, limit), math.inf
+        if further or taken_s >= until_s:
+            page = page_of(connection, found, limit)
+            return replace(page, next=end.cursor, searched_to=end.moment, further=further)
+        start = end
 
-    def run(self, start: Mark | None, patience_s: float | None) -> Page:
-        """The page after ``start``.
 
-        :param patience_s: see :meth:`~celery_dlq.store.letters.records.Letters.find`.
-        """
-        until_s = math.inf if patience_s is None else patience_s
-        further_from_s = math.inf if patience_s is None else min(patience_s, QUICK_S)
-        began, found = self.monotonic(), list[Mark]()
-        while True:
-            end = end_of_step(self.connection, self.steps, start)
-            left = self.limit + 1 - len(found)
-            found += newest(self.connection, self.places, start, down_to=end, limit=left)
-            if end is None or len(found) > self.limit:
-                return page_of(self.connection, found, self.limit)
-            taken_s, further = self.monotonic() - began, tuple[DeadLetter, ...]()
-            if taken_s >= further_from_s:
-                further, further_from_s = self._further(end), math.inf
-            if further or taken_s >= until_s:
-                page = page_of(self.connection, found, self.limit)
-                return replace(page, next=end.cursor, searched_to=end.moment, further=further)
-            start = end
-
-    def _further(self, end: Mark) -> tuple[DeadLetter, ...]:
-        """Letters behind ``end`` that match, as far as indexes know them."""
-        ids = sorted(likely(self.connection, self.wanted, self.limit))
-        is_likely = one_of(self.connection, letter.c.id, ids)
-        places = [
-            (table, [*found, is_likely]) for table, found in self.places if table is letter and ids
-        ]
-        marks = newest(self.connection, places, end, limit=self.limit) if places else []
-        return page_of(self.connection, marks, self.limit).letters
+def _further(
+    connection: Connection, wanted: Filter, places: Places, end: Mark, limit: int
+) -> tuple[DeadLetter, ...]:
+    """Letters after ``end`` that match, as far as indexes know them."""
+    ids = sorted(likely(connection, wanted, limit))
+    is_likely = one_of(connection, letter.c.id, ids)
+    these = [(table, [*found, is_likely]) for table, found in places if table is letter and ids]
+    marks = newest(connection, these, end, limit=limit) if these else []
+    return page_of(connection, marks, limit).letters
 
 
 #: Groups whose letters are taken: of those that contain the text, the ones that failed last.
@@ -229,21 +224,17 @@ def likely(connection: Connection, wanted: Filter, limit: int) -> set[int]:
     }
     parts = list(_of_groups(connection, wanted, wanted.search, limit))
     if parts:
-        found.update(connection.execute(union_all(*parts)).scalars())
+        found.update(connection.scalars(union_all(*parts)))
     return found
 
 
 def _of_groups(
     connection: Connection, wanted: Filter, text: str, limit: int
 ) -> Iterator[Select[Any]]:
-    """The newest letters of each group that contains ``text``, by state: the index of fingerprints is in the
-    order of time only within a state."""
+    """The newest letters of each group that contains ``text``, by state."""
     for fingerprint in _groups_with(connection, wanted, text):
         for state in sorted(wanted.wanted_states - {State.PARKED}):
-            found = [letter.c.fingerprint == fingerprint, in_states([state])]
-            theirs = select(letter.c.id, letter.c.last_failed_at).where(*found)
-            newest = theirs.order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-            yield select(newest.limit(limit).subquery().c.id)
+            yield select(newest_of(fingerprint, state, letter.c.id).limit(limit).subquery().c.id)
 
 
 def _groups_with(connection: Connection, wanted: Filter, text: str) -> list[str]:

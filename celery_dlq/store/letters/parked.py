@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.store.base import NO_COPY, Filter, Lease, Release
+from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import parked
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, within
-from celery_dlq.store.rows.query import begins_with, conditions, count_rows, is_parked, one_of
+from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
 from celery_dlq.store.rows.rows import parked_letter, parked_row, stored_id
 
 #: The message was sent.
@@ -32,46 +32,75 @@ RELEASED = "released"
 #: Bytes of messages that are taken at a time: a worker's parent holds them while it sends them.
 TAKEN_BYTES = 4 << 20
 
+#: The retries that wait, and that certainly were not sent.
+UNTOUCHED = and_(IS_PARKED, parked.c.copies == 0)
+
 _SIZE = (func.length(parked.c.body) + func.length(parked.c.record)).label("size")
+
+
+def count_overdue(connection: Connection) -> int:
+    """How many retries were due :data:`~celery_dlq.store.base.PARKED_OVERDUE_S` seconds ago and have not been
+    sent."""
+    before = clock.now(connection) - timedelta(seconds=PARKED_OVERDUE_S)
+    return count_rows(connection, parked, IS_PARKED, parked.c.due_at < before)
 
 
 class Parked(StoreRole):
     """Retries that wait, and their releases."""
 
+    @writes
     def park(self, letters: Sequence[DeadLetter], *, now: datetime) -> int:
         """Keep ``letters`` until they are due, and forget their messages' deliveries; returns how many were
         new.
 
         :param now: the time by the clock that set their ``due_at``. They are stored by the database's clock.
         """
-        return self._park(letters, now) if letters else 0
+        if not letters:
+            return 0
+        check_sizes(self.connection, letters)
+        ahead = clock.now(self.connection) - now
+        given = {letter.parking: letter for letter in letters}
+        known = select(parked.c.parking).where(
+            one_of(self.connection, parked.c.parking, sorted(given))
+        )
+        stored = set(self.connection.scalars(known))
+        rows = [
+            parked_row(letter, self._transactions.searched.redactor, ahead)
+            for parking, letter in sorted(given.items())
+            if parking not in stored
+        ]
+        if rows:
+            self.connection.execute(insert(parked), rows)
+        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
+        return len(rows)
 
     @writes
     def take_due(
-        self, connection: Connection, held: Lease, place: str, *, limit: int, hold_s: float
+        self, held: Lease, place: str, *, limit: int, hold_s: float
     ) -> tuple[Release, ...]:
-        """Up to ``limit`` retries of ``place`` that are due, the most overdue first, each as the next
-        copy of its message; none if the lease is lost. They are not taken again for ``hold_s`` seconds; after
-        that, a release that was not confirmed is taken again."""
-        if not is_held(connection, held):
+        """Up to ``limit`` retries of ``place`` that are due, the most overdue first, each as the next copy of
+        its message; none if the lease is lost. A retry is not taken again for ``hold_s`` seconds. After that,
+        a release without a confirmation is taken again."""
+        if not is_held(self.connection, held):
             return ()
-        now = clock.now(connection)
+        now = clock.now(self.connection)
         due = (
             select(parked.c.id, _SIZE)
-            .where(is_parked(), parked.c.place == place, parked.c.next_at <= now)
+            .where(IS_PARKED, parked.c.place == place, parked.c.next_at <= now)
             .order_by(parked.c.next_at, parked.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
-        found = connection.execute(due).all()
+        found = self.connection.execute(due).all()
         if not found:
             return ()
         ids = [row.id for row in found[: within((row.size for row in found), TAKEN_BYTES)]]
-        taken = one_of(connection, parked.c.id, ids)
+        taken = one_of(self.connection, parked.c.id, ids)
         held_until = {"next_at": now + timedelta(seconds=hold_s), "copies": parked.c.copies + 1}
-        connection.execute(update(parked).where(taken).values(held_until))
+        self.connection.execute(update(parked).where(taken).values(held_until))
         rows = {
-            row["id"]: row for row in connection.execute(select(parked).where(taken)).mappings()
+            row["id"]: row
+            for row in self.connection.execute(select(parked).where(taken)).mappings()
         }
         return tuple(
             Release(parking=row["parking"], copy=row["copies"], letter=parked_letter(row))
@@ -79,101 +108,28 @@ class Parked(StoreRole):
         )
 
     @writes
-    def confirm(self, connection: Connection, releases: Sequence[Release]) -> None:
+    def confirm(self, releases: Sequence[Release]) -> None:
         """The broker has confirmed the messages of ``releases``, which are no longer parked."""
-        _settle(connection, releases, {"state": RELEASED, "next_at": clock.now(connection)})
+        _settle(
+            self.connection, releases, {"state": RELEASED, "next_at": clock.now(self.connection)}
+        )
 
     @writes
-    def put_off(
-        self, connection: Connection, releases: Sequence[Release], *, delay_s: float
-    ) -> None:
+    def put_off(self, releases: Sequence[Release], *, delay_s: float) -> None:
         """The ``releases`` were certainly not sent, and may be taken again after ``delay_s`` seconds."""
-        later = clock.now(connection) + timedelta(seconds=delay_s)
+        later = clock.now(self.connection) + timedelta(seconds=delay_s)
         # The next copy has the same number: no other message has it.
-        _settle(connection, releases, {"next_at": later, "copies": parked.c.copies - 1})
+        _settle(self.connection, releases, {"next_at": later, "copies": parked.c.copies - 1})
 
+    @writes
     def accept(self, copies: Sequence[tuple[str, int]]) -> list[bool]:
         """Which of ``copies`` (parking, copy) a worker may run: those whose release has no other accepted
         copy. The answer for a copy is the same however often it is asked for. Unknown copies may run."""
-        return self._accept(copies) if copies else []
-
-    @writes
-    def take_back(self, connection: Connection, beginning: str, *, exact: bool) -> bool:
-        """Whether a message that came back to its worker may run. It may have been parked under a name with
-        this ``beginning``; if so, the copy that is parked, or was sent and has not run, will not run.
-
-        :param exact: whether only this message has names with this beginning. Otherwise, a copy that ran is
-            taken for another message's.
-        """
-        of_these = begins_with(parked.c.parking, beginning)
-        stored = select(parked.c.id, parked.c.accepted).where(of_these).order_by(parked.c.id)
-        rows = connection.execute(stored.with_for_update()).all()
-        waiting = [{"of_id": row.id, "of_copy": NO_COPY} for row in rows if row.accepted is None]
-        if waiting:
-            now = clock.now(connection)
-            connection.execute(_RAN, [{**one, "at": now} for one in waiting])
-        ran = {row.accepted for row in rows} - {None, NO_COPY}
-        return bool(waiting) or not (exact and ran)
-
-    @reads
-    def next_due(self, connection: Connection, place: str) -> float | None:
-        """Seconds until a retry of ``place`` may be taken, below zero if it is overdue; None if no retry
-        waits."""
-        waiting = select(func.min(parked.c.next_at)).where(is_parked(), parked.c.place == place)
-        first = connection.execute(waiting).scalar_one()
-        return None if first is None else float((first - clock.now(connection)).total_seconds())
-
-    @reads
-    def overdue(self, connection: Connection, by_s: float) -> int:
-        """How many retries were due this many seconds ago and have not been sent."""
-        return count_overdue(connection, by_s)
-
-    @writes
-    def make_due(
-        self, connection: Connection, wanted: Filter, *, place: str, who: str, now: datetime
-    ) -> int:
-        """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
-        states of ``wanted`` are ignored. Retries that are being sent are not changed."""
-        at = clock.now(connection)
-        early = update(parked).where(untouched(), *conditions(connection, wanted, parked))
-        moved = connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
-        if moved:
-            audit.write_audit(
-                connection, who=who, act="unpark", count=moved,
-                detail=audit.by_filter(wanted), at=now,
-            )  # fmt: skip
-        return moved
-
-    @writes
-    def prune(self, connection: Connection, *, older_than_s: float) -> int:
-        """Delete the retries that were released this many seconds ago or earlier; returns how many. Another
-        copy of such a retry would run."""
-        before = clock.now(connection) - timedelta(seconds=older_than_s)
-        old = delete(parked).where(parked.c.state == RELEASED, parked.c.next_at < before)
-        return connection.execute(old).rowcount
-
-    @writes
-    def _park(self, connection: Connection, letters: Sequence[DeadLetter], now: datetime) -> int:
-        check_sizes(connection, letters)
-        ahead = clock.now(connection) - now
-        given = {letter.parking: letter for letter in letters}
-        known = select(parked.c.parking).where(one_of(connection, parked.c.parking, sorted(given)))
-        stored = set(connection.execute(known).scalars())
-        rows = [
-            parked_row(letter, self._transactions.searched.redactor, ahead)
-            for parking, letter in sorted(given.items())
-            if parking not in stored
-        ]
-        if rows:
-            connection.execute(insert(parked), rows)
-        end_deliveries(connection, (stored_id(letter.task_id) for letter in letters))
-        return len(rows)
-
-    @writes
-    def _accept(self, connection: Connection, copies: Sequence[tuple[str, int]]) -> list[bool]:
-        of_these = one_of(connection, parked.c.parking, sorted({parking for parking, _ in copies}))
+        of_these = one_of(
+            self.connection, parked.c.parking, sorted({parking for parking, _ in copies})
+        )
         stored = select(parked.c.id, parked.c.parking, parked.c.accepted).where(of_these)
-        rows = connection.execute(stored.order_by(parked.c.parking).with_for_update()).all()
+        rows = self.connection.execute(stored.order_by(parked.c.parking).with_for_update()).all()
         known = {row.parking: row.accepted for row in rows}
         first = {
             parking: copy for parking, copy in reversed(copies) if known.get(parking, 0) is None
@@ -182,28 +138,69 @@ class Parked(StoreRole):
             {"of_id": row.id, "of_copy": first[row.parking]} for row in rows if row.parking in first
         ]
         if ran:
-            now = clock.now(connection)
-            connection.execute(_RAN, [{**one, "at": now} for one in ran])
+            now = clock.now(self.connection)
+            self.connection.execute(_RAN, [{**one, "at": now} for one in ran])
         accepted = known | first
         return [accepted.get(parking, copy) == copy for parking, copy in copies]
 
+    @writes
+    def take_back(self, beginning: str, *, exact: bool) -> bool:
+        """Whether a message that came back to its worker may run. If the message was parked under a name with
+        this ``beginning``, a copy that waits, or that was sent and has not run, will not run.
 
-def count_overdue(connection: Connection, by_s: float) -> int:
-    """How many retries were due this many seconds ago and have not been sent."""
-    before = clock.now(connection) - timedelta(seconds=by_s)
-    return count_rows(connection, parked, is_parked(), parked.c.due_at < before)
+        :param exact: whether only this message has names with this beginning. Otherwise, a copy that ran is
+            taken for another message's.
+        """
+        of_these = begins_with(parked.c.parking, beginning)
+        stored = select(parked.c.id, parked.c.accepted).where(of_these).order_by(parked.c.id)
+        rows = self.connection.execute(stored.with_for_update()).all()
+        waiting = [{"of_id": row.id, "of_copy": NO_COPY} for row in rows if row.accepted is None]
+        if waiting:
+            now = clock.now(self.connection)
+            self.connection.execute(_RAN, [{**one, "at": now} for one in waiting])
+        ran = {row.accepted for row in rows} - {None, NO_COPY}
+        return bool(waiting) or not (exact and ran)
+
+    @reads
+    def next_due(self, place: str) -> float | None:
+        """Seconds until a retry of ``place`` may be taken, below zero if the retry is overdue; None if no
+        retry waits."""
+        waiting = select(func.min(parked.c.next_at)).where(IS_PARKED, parked.c.place == place)
+        first = self.connection.scalar(waiting)
+        return (
+            None if first is None else float((first - clock.now(self.connection)).total_seconds())
+        )
+
+    overdue = reading(count_overdue)
+
+    @writes
+    def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:
+        """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
+        states of ``wanted`` are ignored. Retries that are being sent are not changed."""
+        at = clock.now(self.connection)
+        early = update(parked).where(UNTOUCHED, *conditions(self.connection, wanted, parked))
+        moved = self.connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
+        if moved:
+            audit.write_audit(
+                self.connection, who=who, act="unpark", count=moved,
+                detail=audit.by_filter(wanted), at=now,
+            )  # fmt: skip
+        return moved
+
+    @writes
+    def prune(self, *, older_than_s: float) -> int:
+        """Delete the retries that were released this many seconds ago or earlier; returns how many. Another
+        copy of such a retry would run."""
+        before = clock.now(self.connection) - timedelta(seconds=older_than_s)
+        old = delete(parked).where(parked.c.state == RELEASED, parked.c.next_at < before)
+        return self.connection.execute(old).rowcount
 
 
 def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
     """The retry of ``task_id`` (as stored) that waits and is due first."""
-    of_it = select(parked).where(is_parked(), parked.c.task_id == task_id)
+    of_it = select(parked).where(IS_PARKED, parked.c.task_id == task_id)
     row = connection.execute(of_it.order_by(parked.c.due_at).limit(1)).mappings().one_or_none()
     return None if row is None else parked_letter(row)
-
-
-def untouched() -> ColumnElement[bool]:
-    """The retries that wait, and that certainly were not sent."""
-    return and_(is_parked(), parked.c.copies == 0)
 
 
 # A worker has the message, so neither its body nor its arguments are kept any longer.
@@ -229,7 +226,7 @@ def _settle(connection: Connection, releases: Sequence[Release], values: dict[st
         return
     copies = {item.parking: item.copy for item in releases}
     these = one_of(connection, parked.c.parking, sorted(copies))
-    stored = select(parked.c.id, parked.c.parking, parked.c.copies).where(these, is_parked())
+    stored = select(parked.c.id, parked.c.parking, parked.c.copies).where(these, IS_PARKED)
     # In the order in which copies are accepted, which may happen at the same time.
     rows = connection.execute(stored.order_by(parked.c.parking).with_for_update()).all()
     ids = [row.id for row in rows if row.copies == copies[row.parking]]

@@ -1,7 +1,9 @@
-"""The letters themselves: saved, resolved, read, found and reclassified."""
+"""The letters themselves: saved, resolved, read, found and reclassified. And their values: those of letters
+that were stored before values were kept are added a few letters at a time, the newest first."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -13,16 +15,25 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved
+from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved, ValuesKept
 from celery_dlq.store.coordination import end_deliveries
-from celery_dlq.store.database.tables import attempt, content, letter, parked
-from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
-from celery_dlq.store.letters.pages import Mark, Search, by_state, newest, page_of
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.tables import attempt, content, letter, parked, report, term
+from celery_dlq.store.database.transactions import (
+    ListenedRole,
+    StoreRole,
+    Transactions,
+    after_commit,
+    reads,
+    writes,
+)
+from celery_dlq.store.letters.pages import Mark, by_state, newest, page_of, search
 from celery_dlq.store.letters.parked import waiting_retry
 from celery_dlq.store.letters.save import IS_LETTER, Stored, identities_of, lock_stored, save_batch
 from celery_dlq.store.listener import StoreListener
-from celery_dlq.store.redrive import endings
+from celery_dlq.store.redrive import sendings
 from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.audit import write_reports
 from celery_dlq.store.rows.bodies import (
     SIZE,
     body_of,
@@ -31,10 +42,10 @@ from celery_dlq.store.rows.bodies import (
     with_body,
 )
 from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
-from celery_dlq.store.rows.query import IS_CLAIMED, OF_LETTER, WHOLE, begins_with, is_parked, one_of
-from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
+from celery_dlq.store.rows.query import IS_CLAIMED, IS_PARKED, OF_LETTER, WHOLE, begins_with, one_of
+from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id, without_secrets
 from celery_dlq.store.rows.tally import Tally
-from celery_dlq.store.rows.terms import walked_by
+from celery_dlq.store.rows.terms import add_terms, walked_by
 
 #: Letters that are reclassified in one transaction.
 CHUNK = 500
@@ -48,11 +59,9 @@ _READ = select(
 ).join(content, OF_LETTER)
 
 
-class Letters(StoreRole):
-    """The letters, and the parked retries that are shown with them.
-
-    :param listener: is called with the letters that were saved or resolved.
-    """
+class Letters(ListenedRole[StoreListener]):
+    """The letters, and the parked retries that are shown with them. The listener is notified of the letters
+    that were saved or resolved."""
 
     def __init__(
         self,
@@ -61,35 +70,38 @@ class Letters(StoreRole):
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(transactions)
-        self._listener, self._monotonic = listener, monotonic
+        super().__init__(transactions, listener)
+        self._monotonic = monotonic
 
+    @writes
     def save(self, letters: Sequence[DeadLetter]) -> Saved:
         """Record failures, and forget the deliveries of their messages. Many writers may record the same
         failures again, in any order, without further effect."""
         if not letters:
             return Saved(arrived=0, known=0)
-        searched = self._transactions.searched
-        saved = self._transactions.write(partial(save_batch, letters=letters, searched=searched))
-        self._listener.saved(saved)
+        saved = save_batch(self.connection, letters, self._transactions.searched)
+        after_commit(self.connection, partial(self._listener.saved, saved))
         return saved
 
+    @writes
     def record_outcomes(self, outcomes: Sequence[Outcome]) -> int:
         """Resolve the letters whose messages succeeded, and forget the messages' deliveries; returns how many
         were open."""
         if not outcomes:
             return 0
-        resolved = self._resolve(outcomes)
-        self._listener.resolved(resolved)
+        resolved = _resolve(self.connection, outcomes)
+        sendings.record_successes(self.connection, outcomes)
+        end_deliveries(self.connection, (stored_id(item.task_id) for item in outcomes))
+        after_commit(self.connection, partial(self._listener.resolved, resolved))
         return len(resolved)
 
     @reads
-    def get(self, connection: Connection, task_id: str) -> DeadLetter | None:
-        """The letter with its attempts, or None. If a retry of it is parked, ``due_at`` is set. If it has not
-        died yet, the parked retry is the letter."""
+    def get(self, task_id: str) -> DeadLetter | None:
+        """The letter with its attempts, or None. If a retry of the letter is parked, ``due_at`` is set. If
+        the letter has not died yet, the parked retry is returned."""
         key = stored_id(task_id)
-        row = connection.execute(WHOLE.where(letter.c.task_id == key)).mappings().one_or_none()
-        waiting = waiting_retry(connection, key)
+        row = self.connection.execute(WHOLE.where(letter.c.task_id == key)).mappings().one_or_none()
+        waiting = waiting_retry(self.connection, key)
         if row is None:
             return waiting
         runs = (
@@ -97,48 +109,49 @@ class Letters(StoreRole):
             .where(attempt.c.task_id == key)
             .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
         )
-        found = letter_from(with_body(connection, row), connection.execute(runs).mappings())
+        found = letter_from(
+            with_body(self.connection, row), self.connection.execute(runs).mappings()
+        )
         return found.with_(due_at=waiting.due_at) if waiting else found
 
     @reads
-    def read(self, connection: Connection, task_ids: Sequence[str]) -> tuple[list[DeadLetter], int]:
+    def read(self, task_ids: Sequence[str]) -> tuple[list[DeadLetter], int]:
         """The letters of the first of ``task_ids``, and how many ids those are: at least one, and no more
         than have :data:`~celery_dlq.store.rows.bodies.TOGETHER` bytes of bodies. The letters are in the order
         of the ids, with their messages, without attempts and tracebacks. Letters that are gone are left
         out."""
         keys = [stored_id(task_id) for task_id in task_ids]
-        give_time_for_bodies(connection, len(keys))
-        these = _READ.add_columns(body_of(len(keys)))
-        stored = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
-        rows, count = first_with_bodies(connection, keys, stored.mappings())
+        give_time_for_bodies(self.connection, len(keys))
+        these = one_of(self.connection, letter.c.task_id, keys)
+        stored = self.connection.execute(_READ.add_columns(body_of(len(keys))).where(these))
+        rows, count = first_with_bodies(self.connection, keys, stored.mappings())
         return [letter_from(row) for row in rows], count
 
     @reads
-    def read_tracebacks(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
+    def read_tracebacks(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
         these = select(letter.c.task_id, content.c.traceback).join(content, OF_LETTER)
-        return _texts(connection, these, task_ids)
+        return _texts(self.connection, these, task_ids)
 
     @reads
-    def read_routes(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
+    def read_routes(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        return _texts(connection, select(letter.c.task_id, letter.c.route), task_ids)
+        return _texts(self.connection, select(letter.c.task_id, letter.c.route), task_ids)
 
     @reads
-    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+    def match(self, prefix: str, limit: int = 10) -> list[str]:
         """Up to ``limit`` task ids that begin with ``prefix``, in order."""
         ids = set[str]()
-        for table, found in ((letter, []), (parked, [is_parked()])):
+        for table, found in ((letter, []), (parked, [IS_PARKED])):
             matching = select(table.c.task_id).where(begins_with(table.c.task_id, prefix), *found)
             in_order = matching.order_by(table.c.task_id).limit(limit)
-            ids |= set(connection.execute(in_order).scalars())
+            ids |= set(self.connection.scalars(in_order))
         return sorted(ids)[:limit]
 
     @reads
     def find(
         self,
-        connection: Connection,
         wanted: Filter,
         *,
         limit: int = 50,
@@ -155,28 +168,32 @@ class Letters(StoreRole):
         :raises FilterError: ``after`` is not a cursor.
         """
         start = None if after is None else Mark.read(after)
-        walked, places = walked_by(connection, wanted), by_state(connection, wanted)
+        walked = walked_by(self.connection, wanted)
         if wanted == walked:
-            return page_of(connection, newest(connection, places, start, limit=limit + 1), limit)
-        steps = by_state(connection, walked)
-        search = Search(connection, wanted, places, steps, limit, self._monotonic)
-        return search.run(start, patience_s)
+            places = by_state(self.connection, wanted)
+            return page_of(
+                self.connection, newest(self.connection, places, start, limit=limit + 1), limit
+            )
+        return search(
+            self.connection, wanted, by_state(self.connection, walked), start, limit=limit,
+            patience_s=patience_s, monotonic=self._monotonic,
+        )  # fmt: skip
 
     @reads
-    def oldest(self, connection: Connection, wanted: Filter) -> datetime | None:
+    def oldest(self, wanted: Filter) -> datetime | None:
         """The last failure of the letter that has waited longest; None if ``wanted`` matches no letter."""
         moments = []
-        for table, found in by_state(connection, wanted):
+        for table, found in by_state(self.connection, wanted):
             first = select(func.min(table.c.last_failed_at)).where(*found)
-            moments.append(connection.execute(first).scalar_one())
+            moments.append(self.connection.scalar(first))
         return min((at for at in moments if at is not None), default=None)
 
     def reclassify(
         self, changes: Sequence[NewVerdict], *, wanted: Filter, who: str, now: datetime
     ) -> int:
-        """Store new verdicts of letters, and audit the act with ``wanted``, which selected them. No letter
-        changes its state or group, so no count changes. Returns how many letters were changed: those that
-        have failed again since are not."""
+        """Store new verdicts of letters, and audit the act with ``wanted``, which selected the letters. No
+        letter changes its state or group, so no count changes. Returns how many letters were changed, without
+        letters that have failed again in the meantime."""
         act = OngoingAct(who=who, act="reclassify", detail=audit.by_filter(wanted), at=now)
         changed = 0
         for first in range(0, len(changes), CHUNK):
@@ -185,36 +202,33 @@ class Letters(StoreRole):
         return changed
 
     @writes
-    def _resolve(self, connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
-        stored = lock_stored(connection, (key for item in outcomes for key in ids_of_success(item)))
-        asked = {key for item in outcomes if not item.redrive for key in ids_of_success(item)}
-        owners = identities_of(connection, [stored[key] for key in asked & stored.keys()])
-        tally = Tally()
-        resolved: dict[str, dict[str, Any]] = {}
-        # A batch may hold two successes of one letter: the later redrive is recorded.
-        for outcome in sorted(outcomes, key=lambda item: (-item.redrive, item.succeeded_at)):
-            key = letter_of_success(outcome, owners)
-            found = stored.get(key)
-            if found is None or key in resolved or not resolves(found.facts, outcome):
-                continue
-            resolved[key] = _resolution(found, outcome)
-            tally.succeed(found.member, redriven=outcome.redrive > 0)
-        if resolved:
-            connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
-            tally.write(connection)
-        endings.record_successes(connection, outcomes)
-        end_deliveries(connection, (stored_id(item.task_id) for item in outcomes))
-        return sorted(resolved)
-
-    @writes
-    def _reclassify(
-        self, connection: Connection, chunk: Sequence[NewVerdict], act: OngoingAct
-    ) -> tuple[int, OngoingAct]:
+    def _reclassify(self, chunk: Sequence[NewVerdict], act: OngoingAct) -> tuple[int, OngoingAct]:
         """Change one chunk; returns how many letters were changed, and the act for the next chunk."""
         # In the order of the ids, so that two of these wait for each other and do not deadlock.
         in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
-        done = sum(_set_verdict(connection, change) for change in in_order)
-        return done, audit.add_to_act(connection, act, done)
+        done = sum(_set_verdict(self.connection, change) for change in in_order)
+        return done, audit.add_to_act(self.connection, act, done)
+
+
+def _resolve(connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
+    """Resolve the letters of ``outcomes`` that are open, and return their ids."""
+    stored = lock_stored(connection, (key for item in outcomes for key in ids_of_success(item)))
+    asked = {key for item in outcomes if not item.redrive for key in ids_of_success(item)}
+    owners = identities_of(connection, [stored[key] for key in asked & stored.keys()])
+    tally = Tally()
+    resolved: dict[str, dict[str, Any]] = {}
+    # A batch may hold two successes of one letter: the later redrive is recorded.
+    for outcome in sorted(outcomes, key=lambda item: (-item.redrive, item.succeeded_at)):
+        key = letter_of_success(outcome, owners)
+        found = stored.get(key)
+        if found is None or key in resolved or not resolves(found.facts, outcome):
+            continue
+        resolved[key] = _resolution(found, outcome)
+        tally.succeed(found.member, redriven=outcome.redrive > 0)
+    if resolved:
+        connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
+        tally.write(connection)
+    return sorted(resolved)
 
 
 def _texts(
@@ -260,3 +274,77 @@ def _set_verdict(connection: Connection, change: NewVerdict) -> int:
         letter.c.task_id == stored_id(change.task_id), letter.c.last_failed_at == change.failed_at
     )
     return connection.execute(changed.values(values)).rowcount
+
+
+#: The name of the row that says how far this has come.
+_VALUES = "values"
+
+
+class Values(StoreRole):
+    """The values of letters, as a whole."""
+
+    @reads
+    def kept(self) -> ValuesKept:
+        """Which letters can be found by their values."""
+        if not self._transactions.searched.value_limit:
+            return ValuesKept(are_kept=False, since=None)
+        below = _read_below(self.connection)
+        if below is None:
+            below = _above_all(self.connection)
+        oldest = select(letter.c.first_failed_at).where(letter.c.id < below)
+        newest = oldest.order_by(letter.c.id.desc()).limit(1)
+        return ValuesKept(are_kept=True, since=self.connection.scalar(newest))
+
+    @writes
+    def add(self, *, letters: int) -> bool:
+        """Index the next letters without stored values. Returns True if more may be left. Only one process at
+        a time does this. If values are not kept, record only that letters lack values from now on.
+
+        :param letters: the most letters to look at.
+        """
+        limit, redactor = self._transactions.searched
+        below = _read_below(self.connection, is_locked=True)
+        if not limit:
+            if below is not None:
+                _write_below(self.connection, None)
+            return False
+        if below is None:
+            # Letters that come from now on have values.
+            below = _above_all(self.connection)
+        if not below:
+            return False
+        rows = _next_letters(self.connection, below, letters)
+        these = select(term.c.letter).where(one_of(self.connection, term.c.letter, sorted(rows)))
+        known = set(self.connection.scalars(these.distinct())) if rows else set()
+        shown = (
+            (number, without_secrets(row, redactor.stored))
+            for number, row in rows.items()
+            if number not in known
+        )
+        add_terms(self.connection, shown, limit)
+        _write_below(self.connection, min(rows, default=0))
+        return bool(rows)
+
+
+def _next_letters(connection: Connection, below: int, letters: int) -> dict[int, Mapping[str, Any]]:
+    """The next letters by their ids, locked: they neither fail again nor go in the meantime."""
+    ids = select(letter.c.id).where(letter.c.id < below).order_by(letter.c.id.desc()).limit(letters)
+    locked = connection.scalars(ids.with_for_update()).all()
+    columns = letter.c.id, letter.c.message, content.c.args, content.c.kwargs
+    these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
+    return {row["id"]: dict(row) for row in connection.execute(these).mappings()}
+
+
+def _above_all(connection: Connection) -> int:
+    return int(connection.scalar(select(func.max(letter.c.id))) or 0) + 1
+
+
+def _read_below(connection: Connection, *, is_locked: bool = False) -> int | None:
+    """The number from which on all letters have their values; None if it is unknown."""
+    row = select(report.c.detail).where(report.c.name == _VALUES)
+    detail = connection.scalar(row.with_for_update() if is_locked else row)
+    return None if detail is None else json.loads(detail)["below"]
+
+
+def _write_below(connection: Connection, below: int | None) -> None:
+    write_reports(connection, {_VALUES: {"below": below}}, clock.now(connection))

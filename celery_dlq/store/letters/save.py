@@ -19,11 +19,10 @@ from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database.tables import attempt, change, content, letter, sending
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
-from celery_dlq.store.redrive import endings
+from celery_dlq.store.redrive import sendings
 from celery_dlq.store.rows.bodies import SIZE, check_sizes, read_bodies
 from celery_dlq.store.rows.merge import (
     AttemptKey,
-    Change,
     Effect,
     Facts,
     identity,
@@ -103,7 +102,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
         drafts.append(draft)
     _write(connection, drafts, searched.value_limit)
     tally.write(connection)
-    endings.record_failures(connection, given)
+    sendings.record_failures(connection, given)
     end_deliveries(connection, (item.task_id for item in given))
     new, regressed = triage.review(connection, tally.arrivals)
     aliases.fold_floods(connection, new, given)
@@ -175,10 +174,9 @@ def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[A
     if not task_ids:
         return {}
     keys = select(attempt.c.task_id, attempt.c.redrive, attempt.c.number, attempt.c.failed_at)
+    these = keys.where(one_of(connection, attempt.c.task_id, task_ids))
     known: dict[str, set[AttemptKey]] = {}
-    for task_id, *key in connection.execute(
-        keys.where(one_of(connection, attempt.c.task_id, task_ids))
-    ):
+    for task_id, *key in connection.execute(these):
         known.setdefault(task_id, set()).add((key[0], key[1], key[2]))
     return known
 
@@ -191,11 +189,18 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
         draft.attempts += [attempt_row(failure.task_id, item) for item in change.attempts]
         draft.row["attempt_count"] = len(change.facts.attempts)
     if change.rewrites:
-        row = _row_after(change, failure)
-        columns = _columns_of(change.effect)
-        draft.row.update(row if columns is None else {key: row[key] for key in columns})
+        row = {
+            **letter_row(failure),
+            "redrive_count": change.facts.redrive_count,
+            "last_redrive": change.facts.last_redrive,
+            "attempt_count": len(change.facts.attempts),
+            "place": failure.place,
+        }
+        is_whole = change.effect in (Effect.ARRIVED, Effect.REUSED)
+        columns = row.keys() if is_whole else (*FAILURE_COLUMNS, *_STATE_COLUMNS)
+        draft.row.update({key: row[key] for key in columns})
         after = Member.of(row)
-        if columns is not None and draft.member is not None:
+        if not is_whole and draft.member is not None:
             after = replace(after, queue=draft.member.queue)  # the stored message stays
         if change.arrives:
             tally.arrive(draft.member, after, redriven=redrive_of(failure) > 0)
@@ -203,23 +208,6 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
             tally.change(draft.member, after)
         draft.member = after
     return change.arrives
-
-
-def _row_after(change: Change, failure: DeadLetter) -> dict[str, Any]:
-    return {
-        **letter_row(failure),
-        "redrive_count": change.facts.redrive_count,
-        "last_redrive": change.facts.last_redrive,
-        "attempt_count": len(change.facts.attempts),
-        "place": failure.place,
-    }
-
-
-def _columns_of(effect: Effect) -> Iterable[str] | None:
-    """The columns to write; None for all."""
-    if effect in (Effect.ARRIVED, Effect.REUSED):
-        return None
-    return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
 
 
 def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, not_, or_, select, update
+from sqlalchemy import ColumnElement, and_, not_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
@@ -25,9 +25,9 @@ from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database.tables import letter, operation, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive.claims import COLUMNS, letters_of, with_contents
+from celery_dlq.store.redrive.claim_rows import COLUMNS, letters_of, with_contents
 from celery_dlq.store.redrive.sendings import HAS_PARKED, IS_HELD, was_sent_before
-from celery_dlq.store.rows.query import in_states, one_of
+from celery_dlq.store.rows.query import follows, in_states, one_of
 
 #: How often a message is sent again.
 MOST = 3
@@ -54,7 +54,7 @@ class Vanished(StoreRole):
     """The messages of redrives that may have vanished."""
 
     @reads
-    def repairs(self, connection: Connection, broker: str) -> dict[str, Repair]:
+    def repairs(self, broker: str) -> dict[str, Repair]:
         """The operations that await outcomes of messages on ``broker``, each with the changes that it makes
         in a message. Operations that were paused, cancelled or aborted are left out.
 
@@ -65,28 +65,23 @@ class Vanished(StoreRole):
         stored = select(operation.c.id, operation.c.orders).where(
             operation.c.state.in_(_SENDS), operation.c.broker == broker, awaits
         )
-        found = connection.execute(stored.order_by(operation.c.created_at, operation.c.id))
+        found = self.connection.execute(stored.order_by(operation.c.created_at, operation.c.id))
         return {row.id: Orders.from_dict(json.loads(row.orders)).repair for row in found}
 
     @reads
     def find(
-        self,
-        connection: Connection,
-        operation_id: str,
-        *,
-        sent_before: datetime,
-        limit: int,
-        after: Overdue | None,
+        self, operation_id: str, *, sent_before: datetime, limit: int, after: Overdue | None
     ) -> list[Overdue]:
-        """The sendings of an operation whose last message was sent before ``sent_before``, and that have no
-        outcome, the first claims first. Retries that are parked are left out, and so are messages that were
-        sent again :data:`MOST` times.
+        """The sendings of an operation that have no outcome and whose last message was sent before
+        ``sent_before``, the first claims first. Parked retries are left out, and messages that were sent
+        again :data:`MOST` times.
 
         :param after: the last one of the previous call; None to begin.
         """
         found = [sending.c.operation == operation_id, was_sent_before(sent_before), ~HAS_PARKED]
         if after is not None:
-            found.append(_comes_after(after))
+            in_order = sending.c.claimed_at, sending.c.task_id
+            found.append(follows(in_order, (after.claimed_at, after.task_id)))
         # Not in the order of an index, or a database may look for the few awaited ones among all.
         first = (
             select(
@@ -99,56 +94,44 @@ class Vanished(StoreRole):
             .order_by(sending.c.claimed_at, sending.c.task_id)
             .limit(limit)
         )  # fmt: skip
-        return [Overdue(**row) for row in connection.execute(first).mappings()]
+        return [Overdue(**row) for row in self.connection.execute(first).mappings()]
 
     @writes
     def take(
-        self,
-        connection: Connection,
-        held: Lease,
-        overdue: Sequence[Overdue],
-        *,
-        token: str,
-        now: datetime,
+        self, held: Lease, overdue: Sequence[Overdue], *, token: str, now: datetime
     ) -> tuple[DeadLetter, ...]:
         """Count that these sendings of one operation are sent again, and return their letters, as the claim
-        of their redrive returned them. None if the lease is lost; without those that have changed since they
-        were found; fewer if their bodies have more than 16 MiB together.
+        of the redrive returned them. Returns no letters if the lease is lost; leaves out sendings that have
+        changed in the meantime; returns fewer letters if the bodies have more than 16 MiB together.
 
         :param token: names the copies of messages that no worker has accepted. The others keep their names.
         """
-        if not is_held(connection, held) or not overdue:
+        if not is_held(self.connection, held) or not overdue:
             return ()
-        left = _locked(connection, overdue)
-        rows = with_contents(connection, _letters(connection, left))
+        left = _locked(self.connection, overdue)
+        rows = with_contents(self.connection, _letters(self.connection, left))
         tokens = {one.task_id: one.accepted or token for one in left}
         found = tuple(
             one.with_(claim_token=tokens[one.task_id], redrive_count=one.redrive_count - 1)
-            for one in letters_of(connection, rows, "", now)
+            for one in letters_of(self.connection, rows, "", now)
         )
-        taken = _these(connection, overdue[0].operation, [one.task_id for one in found])
+        taken = _these(self.connection, overdue[0].operation, [one.task_id for one in found])
         again = {"sent_again": sending.c.sent_again + 1, "sent_again_at": now}
         if found:
-            connection.execute(update(sending).where(taken).values(again))
-            _count(connection, overdue[0].operation, len(found))
+            self.connection.execute(update(sending).where(taken).values(again))
+            _count(self.connection, overdue[0].operation, len(found))
         return found
 
     @writes
-    def give_back(
-        self, connection: Connection, operation_id: str, task_ids: Sequence[str], *, at: datetime
-    ) -> None:
-        """Messages that were taken ``at`` this time were certainly not sent, so that does not count. They are
-        taken again after another wait."""
+    def give_back(self, operation_id: str, task_ids: Sequence[str], *, at: datetime) -> None:
+        """Undo the count of messages that were taken ``at`` this time and certainly not sent. These messages
+        are taken again after another wait."""
         if task_ids:
-            taken = _these(connection, operation_id, task_ids)
+            taken = _these(self.connection, operation_id, task_ids)
             unsent = update(sending).where(taken, sending.c.sent_again_at == at)
-            given = connection.execute(unsent.values(sent_again=sending.c.sent_again - 1)).rowcount
-            _count(connection, operation_id, -given)
-
-
-def _comes_after(last: Overdue) -> ColumnElement[bool]:
-    same_claim = and_(sending.c.claimed_at == last.claimed_at, sending.c.task_id > last.task_id)
-    return or_(sending.c.claimed_at > last.claimed_at, same_claim)
+            fewer = unsent.values(sent_again=sending.c.sent_again - 1)
+            given = self.connection.execute(fewer).rowcount
+            _count(self.connection, operation_id, -given)
 
 
 def _these(

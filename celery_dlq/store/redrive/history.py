@@ -1,4 +1,5 @@
-"""The history that the store keeps: the acts of people, and the deletion of old acts, operations and counts.
+"""The history that the store keeps: the acts of people, the changes that they made in messages, and the
+deletion of old acts, operations and counts.
 
 An act is shown with its result so far, because a redrive continues after its row is written.
 """
@@ -6,36 +7,42 @@ An act is shown with its result so far, because a redrive continues after its ro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, and_, delete, select, tuple_
+from sqlalchemy import ColumnElement, Table, and_, delete, insert, select, tuple_, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.codec import dump_json
+from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError
-from celery_dlq.model.operation import Counts, SendingState
-from celery_dlq.model.states import OPEN_STATES
-from celery_dlq.store.base import AuditRow, HistoryBounds, Rows
-from celery_dlq.store.database.tables import (
-    arrival,
-    audit,
-    change,
-    handling,
-    held,
-    letter,
-    operation,
-    sending,
-    trend,
-)
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.model.letter import Envelope
+from celery_dlq.model.operation import SendingState
+from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.tables import audit, letter, operation, sending
+from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes, writing
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
 from celery_dlq.store.rows.audit import REDRIVE, write_audit
-from celery_dlq.store.rows.query import Conditions, in_states
-from celery_dlq.store.rows.rows import stored_id
+from celery_dlq.store.rows.bodies import check_sizes, with_body
+from celery_dlq.store.rows.query import WHOLE, Conditions, in_states
+from celery_dlq.store.rows.rows import (
+    Row,
+    envelope_from,
+    envelope_values,
+    fit,
+    letter_from,
+    part_of,
+    read_row,
+    stored_id,
+)
+from celery_dlq.store.rows.tally import Member, Tally
+from celery_dlq.store.rows.terms import replace_terms
 
 _READ = tuple(column for column in audit.columns if column is not audit.c.subject)
 
@@ -55,7 +62,6 @@ class Audit(StoreRole):
     @reads
     def find(
         self,
-        connection: Connection,
         *,
         limit: int = 50,
         after: str | None = None,
@@ -82,38 +88,21 @@ class Audit(StoreRole):
         if since is not None:
             found.append(audit.c.at >= since)
         if letter is not None:
-            found.append(audit.c.subject.in_(_subjects_of(connection, letter)))
+            key = stored_id(letter)
+            of_it = select(sending.c.operation).where(sending.c.task_id == key).distinct()
+            found.append(audit.c.subject.in_([key, *self.connection.scalars(of_it)]))
         if group is not None:
-            chose = operations_of_group(connection, group, _OPERATIONS)
+            chose = operations_of_group(self.connection, group, _OPERATIONS)
             found.append(audit.c.subject.in_([stored_id(group), *chose]))
         newest = select(*_READ).where(*found).order_by(audit.c.id.desc()).limit(limit + 1)
         acts = [
             AuditRow(**{**row, "detail": json.loads(row["detail"])})
-            for row in connection.execute(newest).mappings()
+            for row in self.connection.execute(newest).mappings()
         ]
         page = Rows.first(acts, limit, attrgetter("id"))
-        return replace(page, rows=_with_results(connection, page.rows, letter))
+        return replace(page, rows=_with_results(self.connection, page.rows, letter))
 
-    @writes
-    def note(
-        self,
-        connection: Connection,
-        *,
-        who: str,
-        act: str,
-        detail: Mapping[str, object],
-        count: int,
-        now: datetime,
-        row: int | None = None,
-    ) -> int:
-        """Write a row for an act on ``count`` letters that no method of the store records itself; returns its
-        id.
-
-        :param row: the row of an act that is done step by step; ``count`` is added to its letters.
-        """
-        return write_audit(
-            connection, who=who, act=act, count=count, detail=detail, at=now, row=row
-        )
+    note = writing(write_audit)
 
 
 def _with_results(
@@ -123,28 +112,14 @@ def _with_results(
     if not redrives:
         return tuple(rows)
     counts = counts_of(connection, redrives)
-    sendings = [] if letter is None else sendings_of(connection, letter)
-    changes = {one.operation: one.change for one in sendings if one.change}
-    return tuple(_with_result(row, counts, changes) for row in rows)
-
-
-def _with_result(
-    row: AuditRow, counts: Mapping[str, Counts], changes: Mapping[str, str]
-) -> AuditRow:
-    operation_id = str(row.detail.get("operation"))
-    if row.act != REDRIVE or operation_id not in counts:
-        return row
-    detail = dict(row.detail)
-    if operation_id in changes:
-        detail["changed"] = changes[operation_id]
-    return replace(row, count=counts[operation_id].out, detail=detail)
-
-
-def _subjects_of(connection: Connection, task_id: str) -> list[str]:
-    """A letter, and the operations that it was in."""
-    key = stored_id(task_id)
-    of_it = select(sending.c.operation).where(sending.c.task_id == key).distinct()
-    return [key, *connection.execute(of_it).scalars()]
+    redriven = [] if letter is None else sendings_of(connection, letter)
+    changes = {one.operation: {"changed": one.change} for one in redriven if one.change}
+    return tuple(
+        replace(row, count=counts[its].out, detail={**row.detail, **changes.get(its, {})})
+        if row.act == REDRIVE and (its := str(row.detail.get("operation"))) in counts
+        else row
+        for row in rows
+    )
 
 
 def _id(mark: str) -> int:
@@ -158,55 +133,40 @@ class History(StoreRole):
     """The history that the store keeps."""
 
     @writes
-    def prune(self, connection: Connection, bounds: HistoryBounds, *, limit: int) -> int:
-        """Delete history that is older than ``bounds``: acts of people, operations that ended and their
-        finished sendings, changes of messages, handlings that ended, and the
-        counts of letters that died. The sendings, changes and handlings of an open letter
-        stay, and so does the count of the hour in which it died. An operation is deleted after its sendings,
-        so that a crash leaves no sending without an operation. Deletes up to ``limit`` rows of each kind;
-        returns how many were deleted."""
-        old = [
-            *_old_history(bounds.history), *_old_arrivals(bounds.arrivals)
-        ]  # fmt: skip
+    def prune(self, bounds: HistoryBounds, *, limit: int) -> int:
+        """Delete history that is older than ``bounds``, up to ``limit`` rows of each kind; returns how many
+        rows. The sendings, changes and handlings of an open letter stay, and so does the count of the hour in
+        which it died. An operation is deleted after its sendings, so that a crash leaves no sending without
+        an operation."""
+        old: list[tuple[Table, ColumnElement[bool]]] = []
+        if bounds.history is not None:
+            old += _old_history(bounds.history)
+        if bounds.arrivals is not None:
+            old.append((tables.arrival, tables.arrival.c.minute < bounds.arrivals))
+            # The ages of open letters are read from these.
+            old.append(
+                (
+                    tables.trend,
+                    and_(tables.trend.c.hour < bounds.arrivals, tables.trend.c.open_count == 0),
+                )
+            )
         if bounds.audit is not None:
             old.append((audit, audit.c.at < bounds.audit))
-        return sum(_delete(connection, table, condition, limit) for table, condition in old)
+        return sum(_delete(self.connection, table, condition, limit) for table, condition in old)
 
 
-#: A table, and the condition on its rows that are deleted.
-_Old = tuple[Table, ColumnElement[bool]]
-
-
-def _old_history(before: datetime | None) -> Iterator[_Old]:
-    if before is None:
-        return
-    yield sending, _is_old(before)
+def _old_history(before: datetime) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """The tables, each with the condition on its rows that are deleted."""
+    ended = select(operation.c.id).where(operation.c.ended_at < before)
+    # Neither its letter nor its message needs a sending any more.
+    is_over = sending.c.state.not_in(_AWAITED), sending.c.ended_at < before, ~_is_open(sending)
+    yield sending, and_(sending.c.operation.in_(ended), *is_over)
     sendings = select(1).where(sending.c.operation == operation.c.id).correlate(operation)
     yield operation, and_(operation.c.ended_at < before, ~sendings.exists())
-    yield change, and_(change.c.at < before, ~_is_open(change))
+    yield tables.change, and_(tables.change.c.at < before, ~_is_open(tables.change))
     # The limit of an open letter is counted by them.
-    yield handling, and_(handling.c.ended_at < before, ~_is_open(handling))
-    yield held, and_(held.c.at < before, ~_is_open(held))
-
-
-def _old_arrivals(before: datetime | None) -> Iterator[_Old]:
-    if before is None:
-        return
-    yield arrival, arrival.c.minute < before
-    # The ages of open letters are read from these.
-    yield trend, and_(trend.c.hour < before, trend.c.open_count == 0)
-
-
-def _is_old(before: datetime) -> ColumnElement[bool]:
-    """Whether a sending belongs to an operation that ended before ``before``, and neither its letter nor its
-    message still needs it."""
-    ended = select(operation.c.id).where(operation.c.ended_at < before)
-    return and_(
-        sending.c.operation.in_(ended),
-        sending.c.state.not_in(_AWAITED),
-        sending.c.ended_at < before,
-        ~_is_open(sending),
-    )
+    yield tables.handling, and_(tables.handling.c.ended_at < before, ~_is_open(tables.handling))
+    yield tables.auto_hold, and_(tables.auto_hold.c.at < before, ~_is_open(tables.auto_hold))
 
 
 def _is_open(table: Table) -> ColumnElement[bool]:
@@ -224,3 +184,85 @@ def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limi
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount
+
+
+#: Characters of a diff that the audit keeps; the letter's history has all of it.
+DIFF_LIMIT = 4_000
+
+#: The name of the act in the audit and in a letter's history.
+_ACT = "edit"
+
+
+class Edits(StoreRole):
+    """People's changes of messages."""
+
+    @writes
+    def save(self, edit: Edit) -> bool:
+        """Replace the message of a ``DEAD`` letter and keep the old one in its history; audited. False when
+        the letter is not ``DEAD``, or its message is not the one that was edited."""
+        return save_edit(self.connection, edit, self._transactions.searched)
+
+    @reads
+    def of_letter(self, task_id: str) -> list[Change]:
+        """The history of a letter's message, oldest first."""
+        of_it = (
+            select(tables.change)
+            .where(tables.change.c.task_id == stored_id(task_id))
+            .order_by(tables.change.c.id)
+        )
+        rows = self.connection.execute(of_it).mappings()
+        return [read_row(Change, row, before=envelope_from(row)) for row in rows]
+
+
+def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
+    """:meth:`Edits.save`, in a transaction of the caller."""
+    row = lock_dead(connection, edit.task_id)
+    if row is None:
+        return False
+    after = envelope_values(edit.after)
+    if not has_message(row, edit.before):
+        return has_message(row, edit.after)  # saved already
+    check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
+    stored = searched.redactor.stored
+    shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
+    made_in = fit(letter, {"message_release": edit.release})
+    for table in (letter, tables.content):
+        changed = part_of(table, {**after, **shown, **made_in})
+        connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
+    replace_terms(connection, [(row["id"], shown)], searched.value_limit)
+    _count_edited(connection, row, after)
+    _note_edit(connection, edit)
+    return True
+
+
+def lock_dead(connection: Connection, task_id: str) -> Row | None:
+    """The row of a ``DEAD`` letter with its message, locked until the transaction ends; None if there is no
+    such letter, or it is not ``DEAD``."""
+    stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
+    found = connection.execute(stored).mappings().one_or_none()
+    if found is None or found["state"] != State.DEAD.value:
+        return None
+    return with_body(connection, found)
+
+
+def has_message(row: Row, message: Envelope) -> bool:
+    """Whether ``message`` is the one of a row of :func:`lock_dead`."""
+    return all(row[name] == value for name, value in envelope_values(message).items())
+
+
+def _note_edit(connection: Connection, edit: Edit) -> None:
+    key = stored_id(edit.task_id)
+    texts = fit(tables.change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
+    before = envelope_values(edit.before)
+    connection.execute(insert(tables.change).values(task_id=key, at=edit.at, **texts, **before))
+    detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
+    write_audit(
+        connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at
+    )
+
+
+def _count_edited(connection: Connection, row: Row, after: dict[str, Any]) -> None:
+    if row["queue"] != after["queue"]:
+        tally = Tally()
+        tally.change(Member.of(row), Member.of({**row, **after}))
+        tally.write(connection)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import CompoundSelect, and_, func, insert, literal, or_, select, union_all, update
@@ -19,11 +20,18 @@ from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Ord
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.tables import claim, operation, sending
-from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
+from celery_dlq.store.database.transactions import (
+    ListenedRole,
+    after_commit,
+    reading,
+    reads,
+    writes,
+    writing,
+)
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import begins_with, one_of
-from celery_dlq.store.rows.rows import Row, fit
+from celery_dlq.store.rows.rows import Row, fit, read_row
 
 _SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
 #: This takes the place of a state in the counts of letters that claims hold.
@@ -42,41 +50,48 @@ _SAME_NAME = (
 )  # fmt: skip
 
 
-class Operations(StoreRole):
-    """The operations, with their counts.
+def create_operation(
+    connection: Connection, new: Operation, *, repair: Mapping[str, object] | None = None
+) -> None:
+    """Write a new operation; audited as ``redrive``.
 
-    :param listener: is notified of each move.
+    :param repair: the changes that it makes in messages, without secrets, for the audit.
     """
+    if _read(connection, new.id) is not None:
+        return
+    connection.execute(insert(operation).values(_values(new)))
+    audit.write_audit(
+        connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
+        detail={
+            "operation": new.id, "planned": new.counts.planned, **audit.by_filter(new.wanted),
+            **({"repair": repair} if repair else {}),
+        },
+        at=new.created_at,
+    )  # fmt: skip
 
-    def __init__(self, transactions: Transactions, listener: StoreListener) -> None:
-        super().__init__(transactions)
-        self._listener = listener
 
-    @writes
-    def create(
-        self, connection: Connection, new: Operation, *, repair: Mapping[str, object] | None = None
-    ) -> None:
-        """Write a new operation; audited as ``redrive``.
+def _read(connection: Connection, operation_id: str) -> Operation | None:
+    """The operation with its counts, or None."""
+    stored = select(operation).where(operation.c.id == operation_id)
+    row = connection.execute(stored).mappings().one_or_none()
+    return None if row is None else _counted(connection, [row])[0]
 
-        :param repair: the changes that it makes in messages, without secrets, for the audit.
-        """
-        create_operation(connection, new, repair=repair)
+
+class Operations(ListenedRole[StoreListener]):
+    """The operations, with their counts. The listener is notified of each move."""
+
+    create = writing(create_operation)
+    get = reading(_read)
 
     @reads
-    def get(self, connection: Connection, operation_id: str) -> Operation | None:
-        """The operation with its counts, or None."""
-        return _read(connection, operation_id)
-
-    @reads
-    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+    def match(self, prefix: str, limit: int = 10) -> list[str]:
         """Up to ``limit`` ids of operations that begin with ``prefix``, in their order."""
         matching = select(operation.c.id).where(begins_with(operation.c.id, prefix))
-        return list(connection.execute(matching.order_by(operation.c.id).limit(limit)).scalars())
+        return list(self.connection.scalars(matching.order_by(operation.c.id).limit(limit)))
 
     @reads
     def find(
         self,
-        connection: Connection,
         *,
         states: frozenset[OperationState] = frozenset(),
         since: datetime | None = None,
@@ -94,8 +109,9 @@ class Operations(StoreRole):
             newest = newest.where(operation.c.state.in_(named))
         if since is not None:
             newest = newest.where(operation.c.created_at >= since)
-        return _counted(connection, connection.execute(newest).mappings().all())
+        return _counted(self.connection, self.connection.execute(newest).mappings().all())
 
+    @writes
     def move(
         self,
         operation_id: str,
@@ -107,79 +123,32 @@ class Operations(StoreRole):
         now: datetime,
         source: OperationState | None = None,
     ) -> Operation:
-        """Move it to another state (:data:`~celery_dlq.model.operation.MOVES`) and return it. Pausing,
-        resuming, cancelling and aborting are audited, with ``why``, or with the cause if ``why`` is empty. An
-        operation that is in that state already is not changed, and the listener is not notified.
+        """Move an operation to another state (:data:`~celery_dlq.model.operation.MOVES`) and return it.
+        Pausing, resuming, cancelling and aborting are audited, with ``why``, or with the cause if ``why`` is
+        empty. An operation that is in that state already is not changed, and the listener is not notified.
 
         :param source: if given, an operation that is in any other state is not changed, either.
         :raises UnknownOperation: no operation has this id.
         :raises OperationError: the move is not allowed, or the operation cannot be done because a process
             still holds letters of it.
         """
-        moved, has_moved = self._move(
-            operation_id, to, who=who, cause=cause, why=why, now=now, expected=source
-        )
-        if has_moved:
-            self._listener.moved(moved)
-        return moved
-
-    @writes
-    def _move(
-        self,
-        connection: Connection,
-        operation_id: str,
-        to: OperationState,
-        *,
-        who: str,
-        cause: str,
-        why: str,
-        now: datetime,
-        expected: OperationState | None,
-    ) -> tuple[Operation, bool]:
-        stored = select(operation.c.state).where(operation.c.id == operation_id).with_for_update()
-        state = connection.execute(stored).scalar_one_or_none()
+        is_it = operation.c.id == operation_id
+        stored = select(operation.c.state).where(is_it).with_for_update()
+        state = self.connection.scalar(stored)
         if state is None:
             raise UnknownOperation
-        source = OperationState(state)
-        moves = source is not to and expected in (None, source)
+        before = OperationState(state)
+        moves = before is not to and source in (None, before)
         if moves:
-            _check(operation_id, source, to)
-            if to is OperationState.DONE and has_claims(connection, operation_id):
-                raise OperationError(
-                    f"Letters of operation {operation_id} are still being sent; wait until they are marked."
-                )
+            _check_move(self.connection, operation_id, before, to)
             values = _values_in(to, cause, now)
-            connection.execute(
-                update(operation).where(operation.c.id == operation_id).values(values)
-            )
-        found = _read(connection, operation_id)
+            self.connection.execute(update(operation).where(is_it).values(values))
+        found = _read(self.connection, operation_id)
         assert found is not None, "its row is locked"  # noqa: S101
         if moves:
-            _note(connection, found, source, who, why or cause, now)
-        return found, moves
-
-
-def create_operation(
-    connection: Connection, new: Operation, *, repair: Mapping[str, object] | None = None
-) -> None:
-    """:meth:`Operations.create`, in a transaction of the caller."""
-    if _read(connection, new.id) is not None:
-        return
-    connection.execute(insert(operation).values(_values(new)))
-    audit.write_audit(
-        connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
-        detail={
-            "operation": new.id, "planned": new.counts.planned, **audit.by_filter(new.wanted),
-            **({"repair": repair} if repair else {}),
-        },
-        at=new.created_at,
-    )  # fmt: skip
-
-
-def _read(connection: Connection, operation_id: str) -> Operation | None:
-    stored = select(operation).where(operation.c.id == operation_id)
-    row = connection.execute(stored).mappings().one_or_none()
-    return None if row is None else _counted(connection, [row])[0]
+            _note(self.connection, found, before, who, why or cause, now)
+            after_commit(self.connection, partial(self._listener.moved, found))
+        return found
 
 
 def counts_of(connection: Connection, ids: Iterable[str]) -> dict[str, Counts]:
@@ -208,17 +177,18 @@ def any_left(connection: Connection) -> bool:
     return connection.execute(left).first() is not None
 
 
-def has_claims(connection: Connection, operation_id: str) -> bool:
-    """Whether a claim holds letters of the operation."""
-    held = select(claim.c.token).where(claim.c.operation == operation_id).limit(1)
-    return connection.execute(held).first() is not None
-
-
-def _check(operation_id: str, source: OperationState, to: OperationState) -> None:
-    if to not in MOVES[source]:
+def _check_move(
+    connection: Connection, operation_id: str, before: OperationState, to: OperationState
+) -> None:
+    if to not in MOVES[before]:
         raise OperationError(
-            f"Operation {operation_id} is {source.value} and cannot become {to.value}; "
+            f"Operation {operation_id} is {before.value} and cannot become {to.value}; "
             f"see: celery -A <app> dlq operations show {operation_id}"
+        )
+    claims = select(claim.c.token).where(claim.c.operation == operation_id).limit(1)
+    if to is OperationState.DONE and connection.execute(claims).first() is not None:
+        raise OperationError(
+            f"Letters of operation {operation_id} are still being sent; wait until they are marked."
         )
 
 
@@ -234,12 +204,12 @@ def _values_in(to: OperationState, cause: str, now: datetime) -> dict[str, Any]:
 def _note(
     connection: Connection,
     moved: Operation,
-    source: OperationState,
+    before: OperationState,
     who: str,
     why: str,
     now: datetime,
 ) -> None:
-    resumed = source is OperationState.PAUSED and moved.state is OperationState.RUNNING
+    resumed = before is OperationState.PAUSED and moved.state is OperationState.RUNNING
     act = "resume" if resumed else _ACTS.get(moved.state)
     if act is not None:
         audit.write_audit(
@@ -268,9 +238,9 @@ def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
 
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
-    """The numbers of the operations' sendings in each state, and of the letters that their claims hold. One
+    """The numbers of the operations' sendings in each state, and of the letters in their claims. One
     statement reads all, because a claim that is made between two statements would be subtracted from counts
-    that do not include it."""
+    without that claim."""
     by_state = (
         select(sending.c.operation, sending.c.state, func.count())
         .where(one_of(connection, sending.c.operation, ids))
@@ -301,11 +271,11 @@ def _without_held(numbers: Counter[str]) -> dict[str, int]:
 
 
 def _operation_from(row: Row, counts: Mapping[str, int]) -> Operation:
-    return Operation(
-        **{name: row[name] for name in _SAME_NAME},
+    return read_row(
+        Operation,
+        row,
         home=AppAndBroker(app=row["app"], broker=row["broker"]),
         wanted=Filter.from_dict(json.loads(row["wanted"])),
         orders=Orders.from_dict(json.loads(row["orders"])),
-        state=OperationState(row["state"]),
         counts=Counts(planned=row["planned"], **counts),
     )

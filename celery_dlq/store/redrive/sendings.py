@@ -5,39 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 
-from sqlalchemy import (
-    ColumnElement,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal,
-    not_,
-    or_,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.redact import clip
+from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive import send_log
+from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.redrive import claims
+from celery_dlq.store.rows.merge import redrive_of
 from celery_dlq.store.rows.query import (
+    IS_PARKED,
     Conditions,
     conditions,
     count_rows,
     in_states,
-    is_parked,
     one_of,
 )
-from celery_dlq.store.rows.rows import Row, fit_text, stored_id
+from celery_dlq.store.rows.rows import fit_text, read_row, stored_id, whole
 
 #: The outcomes.
 ENDINGS = (SendingState.SUCCEEDED, SendingState.FAILED)
@@ -51,26 +42,26 @@ _SAME_NAME = (
 )  # fmt: skip
 
 #: If a row says sent and its claim still exists, its letter is still being sent.
-IS_HELD = and_(
+IS_HELD = sa.and_(
     sending.c.state == SendingState.SENT.value,
     sending.c.sent_at.is_(None),
-    sending.c.copy.in_(select(claim.c.token)),
+    sending.c.copy.in_(sa.select(claim.c.token)),
 )
-_STATE = case((IS_HELD, SendingState.SENDING.value), else_=sending.c.state)
-_WAS_SENT = and_(
+_STATE = sa.case((IS_HELD, SendingState.SENDING.value), else_=sending.c.state)
+_WAS_SENT = sa.and_(
     sending.c.state != SendingState.SENDING.value,
     sending.c.state != SendingState.SKIPPED.value,
-    not_(IS_HELD),
+    sa.not_(IS_HELD),
 )
 # A letter that was sent with its whole claim has the time of the claim.
-_SENT_AT = case((_WAS_SENT, func.coalesce(sending.c.sent_at, sending.c.claimed_at)))
+_SENT_AT = sa.case((_WAS_SENT, sa.func.coalesce(sending.c.sent_at, sending.c.claimed_at)))
 
-_READ = select(
+_READ = sa.select(
     *(sending.c[name] for name in _SAME_NAME), _STATE.label("state"), _SENT_AT.label("sent_at")
 )
 
 #: Whether the retry of a sending's message is parked.
-HAS_PARKED = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
+HAS_PARKED = sa.select(1).where(IS_PARKED, parked.c.task_id == sending.c.task_id).exists()
 
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
@@ -79,15 +70,24 @@ Redrive = tuple[str, int]
 _LATEST = 20
 
 _DROP = (
-    update(sending)
+    sa.update(sending)
     .where(
-        sending.c.task_id == bindparam("of_task_id"),
-        sending.c.redrive == bindparam("of_redrive"),
+        sending.c.task_id == sa.bindparam("of_task_id"),
+        sending.c.redrive == sa.bindparam("of_redrive"),
         sending.c.state == SendingState.SENT.value,
-        or_(sending.c.accepted.is_(None), sending.c.accepted == bindparam("of_copy")),
+        sa.or_(sending.c.accepted.is_(None), sending.c.accepted == sa.bindparam("of_copy")),
     )
-    .values(state=SendingState.UNKNOWN.value, why=bindparam("of_why"), ended_at=bindparam("at"))
+    .values(
+        state=SendingState.UNKNOWN.value, why=sa.bindparam("of_why"), ended_at=sa.bindparam("at")
+    )
 )
+
+
+def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
+    """The redrives of a letter, oldest first."""
+    of_it = _READ.where(sending.c.task_id == stored_id(task_id))
+    rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
+    return [read_row(Sending, row) for row in rows]
 
 
 class Sendings(StoreRole):
@@ -96,7 +96,6 @@ class Sendings(StoreRole):
     @reads
     def of_operation(
         self,
-        connection: Connection,
         operation_id: str,
         *,
         states: frozenset[SendingState] = frozenset(),
@@ -114,29 +113,24 @@ class Sendings(StoreRole):
         if after is not None:
             found.append(sending.c.task_id > after)
         first = _READ.where(*found).order_by(sending.c.task_id).limit(limit + 1)
-        rows = [_sending_from(row) for row in connection.execute(first).mappings()]
+        rows = [read_row(Sending, row) for row in self.connection.execute(first).mappings()]
         return Rows.first(rows, limit, attrgetter("task_id"))
 
-    @reads
-    def of_letter(self, connection: Connection, task_id: str) -> list[Sending]:
-        """The redrives of a letter, oldest first."""
-        return sendings_of(connection, task_id)
+    of_letter = reading(sendings_of)
 
     @reads
-    def of_cause(
-        self, connection: Connection, cause: str, task_ids: Sequence[str]
-    ) -> list[Sending]:
+    def of_cause(self, cause: str, task_ids: Sequence[str]) -> list[Sending]:
         """The redrives of these letters after a failure with the fingerprint ``cause``. Those that were made
         by a release that did not store the failure are left out."""
         ids = sorted(map(stored_id, task_ids))
-        of_these = _READ.where(one_of(connection, sending.c.task_id, ids), sending.c.cause == cause)
-        rows = connection.execute(of_these).mappings() if ids else ()
-        return [_sending_from(row) for row in rows]
+        of_these = _READ.where(
+            one_of(self.connection, sending.c.task_id, ids), sending.c.cause == cause
+        )
+        rows = self.connection.execute(of_these).mappings() if ids else ()
+        return [read_row(Sending, row) for row in rows]
 
     @reads
-    def recent_endings(
-        self, connection: Connection, operation_id: str, limit: int
-    ) -> list[Sending]:
+    def recent_endings(self, operation_id: str, limit: int) -> list[Sending]:
         """The sendings that succeeded or failed last, newest end first."""
         # Each state by itself, in the order of the index.
         ended: list[Sending] = []
@@ -146,13 +140,14 @@ class Sendings(StoreRole):
                 .order_by(sending.c.ended_at.desc())
                 .limit(limit)
             )
-            ended += map(_sending_from, connection.execute(latest).mappings())
+            rows = self.connection.execute(latest).mappings()
+            ended += [read_row(Sending, row) for row in rows]
         ended.sort(key=lambda item: (item.ended_at, item.task_id), reverse=True)
         return ended[:limit]
 
     @reads
     def endings_by_time(
-        self, connection: Connection, operation_id: str, bounds: Sequence[datetime]
+        self, operation_id: str, bounds: Sequence[datetime]
     ) -> Mapping[SendingState, Sequence[int]]:
         """How many sendings of an operation succeeded and failed in each span of time.
 
@@ -160,7 +155,7 @@ class Sendings(StoreRole):
         """
         # An index covers each of these counts, so that even a million letters take a fraction of a second.
         parts = [
-            select(literal(state.value), literal(place), func.count()).where(
+            sa.select(sa.literal(state.value), sa.literal(place), sa.func.count()).where(
                 sending.c.operation == operation_id,
                 sending.c.state == state.value,
                 sending.c.ended_at >= since,
@@ -170,74 +165,83 @@ class Sendings(StoreRole):
             for place, (since, until) in enumerate(pairwise(bounds))
         ]
         found = {state: [0] * (len(bounds) - 1) for state in ENDINGS}
-        for state, place, count in connection.execute(union_all(*parts)) if parts else ():
+        for state, place, count in self.connection.execute(sa.union_all(*parts)) if parts else ():
             found[SendingState(state)][place] = count
         return found
 
     @reads
-    def last_of_causes(self, connection: Connection) -> Mapping[str, tuple[str, int, int]]:
+    def last_of_causes(self) -> Mapping[str, tuple[str, int, int]]:
         """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
         many of these letters failed again, and how many have an outcome. Only the latest operations are
         looked through."""
-        newest = select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
-        ids = list(connection.execute(newest).scalars())
-        failed = case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
+        newest = sa.select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
+        ids = list(self.connection.scalars(newest))
+        failed = sa.case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
         ended = (
-            select(sending.c.cause, sending.c.operation, func.sum(failed), func.count())
-            .where(one_of(connection, sending.c.operation, ids))
+            sa.select(sending.c.cause, sending.c.operation, sa.func.sum(failed), sa.func.count())
+            .where(one_of(self.connection, sending.c.operation, ids))
             .where(sending.c.state.in_(sorted(_HAS_OUTCOME)), sending.c.cause != "")
             .group_by(sending.c.cause, sending.c.operation)
         )
-        rows = sorted(connection.execute(ended), key=lambda row: ids.index(row.operation))
+        rows = sorted(self.connection.execute(ended), key=lambda row: ids.index(row.operation))
         return {cause: (one, int(bad), ended) for cause, one, bad, ended in reversed(rows)}
 
     @reads
-    def count_awaited(self, connection: Connection, wanted: Filter) -> int:
+    def count_awaited(self, wanted: Filter) -> int:
         """How many ``REDRIVEN`` letters of ``wanted`` may be waiting or running: they were, or may have been,
         sent, and an outcome may still come."""
         # Not by the state, or SQLite looks for each letter among all sendings that have it.
         open_ones = sending.c.task_id == letter.c.task_id, sending.c.ended_at.is_(None)
-        is_awaited = select(sending.c.task_id).where(*open_ones).exists()
-        found = [in_states([State.REDRIVEN]), *conditions(connection, wanted), is_awaited]
-        return count_rows(connection, letter, *found)
+        is_awaited = sa.select(sending.c.task_id).where(*open_ones).exists()
+        found = [in_states([State.REDRIVEN]), *conditions(self.connection, wanted), is_awaited]
+        return count_rows(self.connection, letter, *found)
 
+    @writes
     def accept(self, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
         """Which of ``keys`` (task id, redrive, copy) a worker may run. It may run the first copy of a redrive
         that is asked about, and the same copy again, because a broker may deliver it twice. It may not run
         another copy, a copy of a redrive that has succeeded or failed, or one after which the letter was
         redriven again. It may run an unknown redrive."""
-        return self._accept(keys) if keys else []
+        asked = [
+            (stored_id(task_id), redrive, fit_text(sending.c.accepted, copy))
+            for task_id, redrive, copy in keys
+        ]
+        answers, accepted = judge(_lock(self.connection, {key[0] for key in asked}), asked)
+        by_copy = sorted((redrive, copy, task_id) for (task_id, redrive), copy in accepted.items())
+        # The messages of one claim are copies with the same token, so this is mostly one statement.
+        for (redrive, copy), these in groupby(by_copy, key=itemgetter(0, 1)):
+            of_these = one_of(
+                self.connection, sending.c.task_id, [task_id for *_, task_id in these]
+            )
+            ran = sa.update(sending).where(of_these, sending.c.redrive == redrive)
+            self.connection.execute(ran.values(accepted=copy))
+        return answers
 
     @writes
-    def expire(self, connection: Connection, *, sent_before: datetime, now: datetime) -> int:
-        """Make sendings without an outcome ``unknown``: those that were sent before ``sent_before`` and whose
-        retry is not parked, and those left behind by an operation that has ended. Returns how many. Their
+    def expire(self, *, sent_before: datetime, now: datetime) -> int:
+        """Make sendings without an outcome ``unknown``: sendings that were sent before ``sent_before`` and
+        whose retry is not parked, and sendings that an ended operation has not marked. Returns how many. The
         letters are not changed."""
-        send_log.rescue(connection, now)
-        over = select(operation.c.id).where(operation.c.state.in_(sorted(_OVER)))
+        claims.rescue(self.connection, now)
+        over = sa.select(operation.c.id).where(operation.c.state.in_(sorted(_OVER)))
         is_sent = sending.c.state == SendingState.SENT.value
-        lost = and_(is_sent, was_sent_before(sent_before), ~HAS_PARKED)
-        left = and_(
+        lost = sa.and_(is_sent, was_sent_before(sent_before), ~HAS_PARKED)
+        left = sa.and_(
             sending.c.state == SendingState.SENDING.value,
             sending.c.claimed_at < sent_before,
             sending.c.operation.in_(over),
         )
         unknown = {"state": SendingState.UNKNOWN.value, "why": "no outcome came", "ended_at": now}
         return sum(
-            connection.execute(update(sending).where(given_up).values(unknown)).rowcount
+            self.connection.execute(sa.update(sending).where(given_up).values(unknown)).rowcount
             for given_up in (lost, left)
         )
 
+    @writes
     def drop(self, drops: Sequence[Drop], *, now: datetime) -> list[bool]:
         """Make sendings ``unknown`` whose messages a worker has dropped on purpose, because no outcome will
         come; unless another copy has run, or an outcome is known. Returns True for each, which says that the
         store has noted it."""
-        if drops:
-            self._drop(drops, now)
-        return [True] * len(drops)
-
-    @writes
-    def _drop(self, connection: Connection, drops: Sequence[Drop], now: datetime) -> None:
         rows = [
             {
                 "of_task_id": stored_id(drop.task_id), "of_redrive": drop.redrive,
@@ -246,40 +250,21 @@ class Sendings(StoreRole):
             }
             for drop in drops
         ]  # fmt: skip
-        connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
-
-    @writes
-    def _accept(self, connection: Connection, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
-        asked = [
-            (stored_id(task_id), redrive, fit_text(sending.c.accepted, copy))
-            for task_id, redrive, copy in keys
-        ]
-        answers, accepted = judge(_lock(connection, {key[0] for key in asked}), asked)
-        # The messages of one claim are copies with the same token, so this is mostly one statement.
-        for (redrive, copy), task_ids in sorted(_by_copy(accepted).items()):
-            of_these = one_of(connection, sending.c.task_id, sorted(task_ids))
-            ran = update(sending).where(of_these, sending.c.redrive == redrive)
-            connection.execute(ran.values(accepted=copy))
-        return answers
+        if rows:
+            self.connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
+        return [True] * len(rows)
 
 
-def was_sent_before(moment: datetime) -> ColumnElement[bool]:
+def was_sent_before(moment: datetime) -> sa.ColumnElement[bool]:
     """Whether the last message of a sending was sent before ``moment``."""
-    at = func.coalesce(sending.c.sent_again_at, sending.c.sent_at, sending.c.claimed_at)
+    at = sa.func.coalesce(sending.c.sent_again_at, sending.c.sent_at, sending.c.claimed_at)
     return at < moment
-
-
-def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
-    """The redrives of a letter, oldest first."""
-    of_it = _READ.where(sending.c.task_id == stored_id(task_id))
-    rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
-    return [_sending_from(row) for row in rows]
 
 
 def _lock(connection: Connection, task_ids: Iterable[str]) -> Known:
     """The redrives of ``task_ids``, locked until the transaction ends."""
     stored = (
-        select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
+        sa.select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
         .where(one_of(connection, sending.c.task_id, sorted(task_ids)))
         .order_by(sending.c.task_id, sending.c.redrive)
         .with_for_update()
@@ -323,12 +308,78 @@ def judge(
     return answers, accepted
 
 
-def _by_copy(accepted: Mapping[Redrive, str]) -> dict[tuple[int, str], list[str]]:
-    grouped: dict[tuple[int, str], list[str]] = {}
-    for (task_id, redrive), copy in accepted.items():
-        grouped.setdefault((redrive, copy), []).append(task_id)
-    return grouped
+#: The end of a redrive: its letter and its number, the state, the time, and why it has this state; and the
+#: fingerprint of a failure.
+_Ending = tuple[str, int, SendingState, datetime, str, str]
 
 
-def _sending_from(row: Row) -> Sending:
-    return Sending(**{**row, "state": SendingState(row["state"])})
+def record_successes(connection: Connection, outcomes: Iterable[Outcome]) -> None:
+    """Write that the redrives of ``outcomes`` succeeded; first deliveries are left out."""
+    _end(
+        connection,
+        [
+            (
+                one.task_id, one.redrive, SendingState.SUCCEEDED, one.succeeded_at,
+                f"succeeded in release {one.release}" if one.release else "", "",
+            )
+            for one in outcomes
+        ],
+    )  # fmt: skip
+
+
+def record_failures(connection: Connection, letters: Iterable[DeadLetter]) -> None:
+    """Write that the redrives of ``letters`` failed again, and how; first deliveries are left out."""
+    _end(
+        connection,
+        [
+            (
+                one.task_id, redrive_of(one), SendingState.FAILED, one.last_failed_at,
+                clip(f"{one.exception_type}: {one.message}", claims.WHY_LIMIT), one.fingerprint,
+            )
+            for one in letters
+        ],
+    )  # fmt: skip
+
+
+def _end(connection: Connection, endings: Iterable[_Ending]) -> None:
+    rows = [
+        {
+            "of_task_id": stored_id(task_id),
+            "of_redrive": whole(redrive),
+            "new_state": state.value,
+            "at": at,
+            "new_why": fit_text(sending.c.why, why),
+            "new_fingerprint": fit_text(sending.c.fingerprint, fingerprint),
+        }
+        for task_id, redrive, state, at, why, fingerprint in endings
+        if redrive > 0
+    ]
+    if rows:
+        connection.execute(_END, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
+
+
+def _in(*states: SendingState) -> sa.ColumnElement[bool]:
+    # SQLAlchemy does not accept IN for many rows of parameters.
+    return sa.or_(*(sending.c.state == state.value for state in states))
+
+
+_AWAITED = _in(SendingState.SENDING, SendingState.SENT, SendingState.UNKNOWN)
+# Workers may report two ends: the message was delivered twice, or a record of it was spooled.
+_EARLIER = sa.and_(
+    _in(SendingState.SUCCEEDED, SendingState.FAILED), sending.c.ended_at < sa.bindparam("at")
+)
+
+_END = (
+    sa.update(sending)
+    .where(
+        sending.c.task_id == sa.bindparam("of_task_id"),
+        sending.c.redrive == sa.bindparam("of_redrive"),
+        sa.or_(_AWAITED, _EARLIER),
+    )
+    .values(
+        state=sa.bindparam("new_state"),
+        why=sa.bindparam("new_why"),
+        fingerprint=sa.bindparam("new_fingerprint"),
+        ended_at=sa.bindparam("at"),
+    )
+)

@@ -34,7 +34,7 @@ def write_audit(
     why: str = "",
     row: int | None = None,
 ) -> int:
-    """Write a row without secrets, or add to one; returns its id.
+    """Write a row for an act on ``count`` letters, without secrets, or add to one; returns its id.
 
     :param row: the row of an act that is done in parts. ``count`` is added to its count.
     """
@@ -89,5 +89,5 @@ def _whole(connection: Connection, prefix: str) -> str:
     if not prefix:
         return ""
     begins = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
-    found = connection.execute(begins.distinct().limit(2)).scalars().all()
+    found = connection.scalars(begins.distinct().limit(2)).all()
     return found[0] if len(found) == 1 else prefix

@@ -119,17 +119,13 @@ def _effect_on_open(stored: Facts, letter: DeadLetter) -> Effect:
     redrive = redrive_of(letter)
     if (redrive, letter.last_failed_at) <= (stored.last_redrive, stored.last_failed_at):
         return Effect.HISTORY
+    if stored.state is State.DEAD and redrive <= stored.last_redrive:
+        # A worker's account of this very run says more than the broker's, which follows from it.
+        return Effect.HISTORY if letter.reason is Reason.INGESTED else Effect.REFRESHED
     if stored.state is State.DEAD:
-        return _effect_on_waiting(stored, letter)
+        return Effect.DIED_AGAIN
     # The count goes up with the claim: a message may have been sent from then on.
     return Effect.DIED_AGAIN if redrive >= stored.redrive_count else Effect.HISTORY
-
-
-def _effect_on_waiting(stored: Facts, letter: DeadLetter) -> Effect:
-    if redrive_of(letter) > stored.last_redrive:
-        return Effect.DIED_AGAIN
-    # A worker's account of this very run says more than the broker's, which follows from it.
-    return Effect.HISTORY if letter.reason is Reason.INGESTED else Effect.REFRESHED
 
 
 def _effect_on_closed(stored: Facts, letter: DeadLetter) -> Effect:
@@ -198,8 +194,9 @@ def letter_of_success(outcome: Outcome, owners: Mapping[str, Set[str]]) -> str:
 
 
 def identity(task: str, digest: str = "") -> str:
-    """Identifies a message of ``task``, whose body has this ``digest``, among those with the same id. It is
-    the same for every delivery of the message. Without a digest, all messages of the task have it."""
+    """Identifies a message of ``task``, whose body has this ``digest``, among messages with one id. Every
+    delivery of the message has the same identity. Without a digest, all messages of the task have one
+    identity."""
     text = fit_text(tables.letter.c.task, task) + digest
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 

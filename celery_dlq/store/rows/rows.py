@@ -51,8 +51,8 @@ _Value = TypeVar("_Value", Attempt, DeadLetter)
 
 
 def stored_id(task_id: str) -> str:
-    """The key of a task id. It is the id itself, unless a database would confuse it with another one: if it
-    is too long, has unstorable characters, or ends with blanks, which MySQL ignores."""
+    """The key of a task id: the id itself, unless a database would confuse it with another id. Such an id is
+    too long, has unstorable characters, or ends with blanks, which MySQL ignores."""
     text = safe_text(task_id)
     if text == task_id and len(text) <= _ID_LIMIT and not text.endswith(" "):
         return text
@@ -90,13 +90,8 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
     """The row of a letter that has just died, with that of its contents; the columns of claims and closing
     are empty."""
     given = dict(zip(_SAME_NAME, _same(letter), strict=True))
-    given.update(
-        rule=letter.explanation.rule,
-        evidence=letter.explanation.evidence,
-        path=letter.explanation.path,
-    )
     return {
-        **fit(tables.letter, given),
+        **fit(tables.letter, {**given, **vars(letter.explanation)}),
         **envelope_values(letter.envelope),
         **_UNCLAIMED,
         **_converted(letter),
@@ -147,8 +142,8 @@ def storable(letter: DeadLetter, redactor: Redactor = KNOWN) -> DeadLetter:
 
 
 def without_secrets(row: Row, stored: Callable[[Any], Any]) -> dict[str, Any]:
-    """The row of a letter without secrets in what is searched. When it was written, the settings may have
-    hidden fewer of them.
+    """The row of a letter without secrets in the searched columns. When the row was written, the settings may
+    have hidden fewer secrets.
 
     :param stored: of a :class:`~celery_dlq.base.redact.Redactor`.
     """
@@ -181,7 +176,7 @@ def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
 
 
 def _as_shown(row: Row) -> dict[str, Any]:
-    """A claimed letter is written as it will be when it is sent."""
+    """The values of a claimed letter as screens show them: its row has the values after the redrive."""
     if not row.get("is_claimed"):
         return {"claim_token": None, "lease_expires_at": None}
     return {"state": State.CLAIMED.value, "redrive_count": row["redrive_count"] - 1}

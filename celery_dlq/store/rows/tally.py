@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -95,10 +95,8 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[GroupKey, dict[str, Any]] = {}
-        self._arrivals: dict[tuple[datetime, str, str], int] = {}
-        self._cells: dict[CellKey, dict[str, Any]] = {}
-        self._trends: dict[tuple[str, datetime], dict[str, int]] = {}
+        #: The rows of each table by their keys.
+        self._rows: dict[Table, dict[Any, dict[str, Any]]] = {table: {} for table in _CHANGES}
         #: The arrivals in each group.
         self.arrivals: dict[GroupKey, Arrivals] = {}
 
@@ -113,8 +111,8 @@ class Tally:
         cell["arrived_count"] += 1
         cell["failed_count"] += redriven
         minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
-        key = (minute, after.task, after.exception_type)
-        self._arrivals[key] = self._arrivals.get(key, 0) + 1
+        key = {"minute": minute, "task": after.task, "exception_type": after.exception_type}
+        self._counts(tables.arrival, key)["count"] += 1
         self._trend(after)["count"] += 1
         self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
 
@@ -148,21 +146,15 @@ class Tally:
     def write(self, connection: Connection) -> None:
         """Add everything to the tables, in the order of their keys, so that writers wait for each other and
         do not deadlock."""
-        groups = [row for _, row in sorted(self._groups.items())]
-        _add(connection, tables.group, groups)
-        arrivals = [
-            {"minute": minute, "task": task, "exception_type": kind, "count": count}
-            for (minute, task, kind), count in sorted(self._arrivals.items())
-        ]
-        _add(connection, tables.arrival, arrivals)
-        cells = [row for _, row in sorted(self._cells.items()) if any(map(row.get, _CELL_COUNTS))]
-        _add(connection, tables.count, cells)
-        trends = [
-            {"fingerprint": fingerprint, "hour": hour, **counts}
-            for (fingerprint, hour), counts in sorted(self._trends.items())
-            if any(counts.values())
-        ]
-        _add(connection, tables.trend, trends)
+        for table, rows in self._rows.items():
+            sums = [name for name, add in _CHANGES[table].items() if add is _plus]
+            # A group may have another message although its counts are the same.
+            changed = [
+                row
+                for _, row in sorted(rows.items())
+                if table is tables.group or any(map(row.get, sums))
+            ]
+            _add(connection, table, changed)
 
     def _move(self, before: Member | None, after: Member) -> None:
         if before is not None:
@@ -172,25 +164,31 @@ class Tally:
         self._trend(after)["open_count"] += after.state in OPEN_STATES
 
     def _group(self, member: Member) -> dict[str, Any]:
-        row = self._groups.get(member.key)
+        rows = self._rows[tables.group]
+        row = rows.get(member.key)
         if row is None:
-            row = self._groups[member.key] = _new_group(member)
+            row = rows[member.key] = _new_group(member)
         if member.last_failed_at >= row["last_seen_at"]:
             row["route"] = member.route
-            row["message"] = _sample(member) or row["message"]
+            row["message"] = clip(member.message, SAMPLE_LIMIT) or row["message"]
         row["first_seen_at"] = min(row["first_seen_at"], member.last_failed_at)
         row["last_seen_at"] = max(row["last_seen_at"], member.last_failed_at)
         return row
 
-    def _trend(self, member: Member) -> dict[str, int]:
-        key = member.fingerprint, hour_of(member.last_failed_at)
-        return self._trends.setdefault(key, {"count": 0, "open_count": 0})
+    def _trend(self, member: Member) -> dict[str, Any]:
+        key = {"fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at)}
+        return self._counts(tables.trend, key)
 
     def _cell(self, member: Member) -> dict[str, Any]:
-        row = self._cells.get(member.cell)
+        rows = self._rows[tables.cell]
+        row = rows.get(member.cell)
         if row is None:
-            row = self._cells[member.cell] = _new_cell(member)
+            row = rows[member.cell] = _new_cell(member)
         return row
+
+    def _counts(self, table: Table, key: dict[str, Any]) -> dict[str, Any]:
+        rows = self._rows[table]
+        return rows.setdefault(tuple(key.values()), {**key, **dict.fromkeys(_CHANGES[table], 0)})
 
 
 def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, str], int]) -> None:
@@ -199,14 +197,19 @@ def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, st
 
     :param moved: arrivals by the former fingerprint, the hour, and the new fingerprint.
     """
-    kept = _kept_arrivals(connection, {(before, hour) for before, hour, _ in moved})
+    trend = tables.trend
+    key = trend.c.fingerprint, trend.c.hour
+    names, hours = ({key[place] for key in moved} for place in (0, 1))
+    these = key[0].in_(sorted(names)), key[1].in_(sorted(hours))
+    ordered = select(*key, trend.c.count).where(*these).order_by(*key).with_for_update()
+    kept = {(name, hour): int(number) for name, hour, number in connection.execute(ordered)}
     rows: dict[tuple[str, datetime], int] = {}
     for (before, hour, after), wanted in sorted(moved.items()):
         number = min(wanted, kept.get((before, hour), 0))
         if number > 0:
             kept[before, hour] -= number
-            for key, change in (((before, hour), -number), ((after, hour), number)):
-                rows[key] = rows.get(key, 0) + change
+            for place, change in (((before, hour), -number), ((after, hour), number)):
+                rows[place] = rows.get(place, 0) + change
     changes = [
         {"fingerprint": name, "hour": hour, "count": number, "open_count": 0}
         for (name, hour), number in sorted(rows.items())
@@ -214,34 +217,18 @@ def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, st
     _add(connection, tables.trend, changes)
 
 
-def _kept_arrivals(
-    connection: Connection, keys: Collection[tuple[str, datetime]]
-) -> dict[tuple[str, datetime], int]:
-    trend = tables.trend
-    names, hours = ({key[place] for key in keys} for place in (0, 1))
-    these = select(trend.c.fingerprint, trend.c.hour, trend.c.count).where(
-        trend.c.fingerprint.in_(sorted(names)), trend.c.hour.in_(sorted(hours))
-    )
-    ordered = these.order_by(trend.c.fingerprint, trend.c.hour).with_for_update()
-    return {(name, hour): int(number) for name, hour, number in connection.execute(ordered)}
-
-
 def _new_group(member: Member) -> dict[str, Any]:
     return {
         "fingerprint": member.fingerprint,
         "task": member.task,
         "exception_type": member.exception_type,
-        "message": _sample(member),
+        "message": clip(member.message, SAMPLE_LIMIT),
         **dict.fromkeys(_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
         "last_seen_at": member.last_failed_at,
         "route": member.route,
         "place": member.place,
     }
-
-
-def _sample(member: Member) -> str:
-    return clip(member.message, SAMPLE_LIMIT)
 
 
 def _new_cell(member: Member) -> dict[str, Any]:
@@ -302,7 +289,7 @@ _CHANGES: Mapping[Table, Mapping[str, Any]] = {
     },
     tables.arrival: {"count": _plus},
     tables.trend: {"count": _plus, "open_count": _plus},
-    tables.count: dict.fromkeys(_CELL_COUNTS, _plus),
+    tables.cell: dict.fromkeys(_CELL_COUNTS, _plus),
 }
 
 

@@ -48,7 +48,7 @@ def add_terms(connection: Connection, letters: Rows, limit: int) -> None:
 
 
 def replace_terms(connection: Connection, letters: Rows, limit: int) -> None:
-    """Write the values again in the columns that change: those in the message, or those in the arguments."""
+    """Write the values again in the columns that change: the message, or the arguments."""
     changed = [(number, row) for number, row in letters if row.keys() & {"message", "args"}]
     for column, is_its in (("message", _IS_IN_MESSAGE), ("args", ~_IS_IN_MESSAGE)):
         numbers = sorted(number for number, row in changed if column in row)
@@ -84,18 +84,18 @@ def walked_by(connection: Connection, wanted: Filter) -> Filter:
 
 
 def newest_with_all(connection: Connection, wanted: Filter) -> set[int]:
-    """The ids of the letters that have all values of ``wanted``; the highest ones, if there are many."""
+    """The ids of the letters that have all values of ``wanted``; of many letters, the highest ids."""
     found = [newest_with(connection, value, path) for value, path in _looked_up(wanted)]
     return set.intersection(*found) if found else set()
 
 
 def newest_with(connection: Connection, value: int, path: int | None) -> set[int]:
-    """The ids of the letters that have a value: at ``path``, or anywhere if that is None. If they are more
-    than :data:`RARE`, the highest ones."""
+    """The ids of the letters that have a value: at ``path``, or anywhere if ``path`` is None. Of more than
+    :data:`RARE` letters, the highest ids."""
     # The index is in this order, so that of a frequent value no more rows than these are read.
     order = term.c.path.desc(), term.c.letter.desc()
     these = select(term.c.letter).where(*_is(value, path)).order_by(*order).limit(RARE)
-    return set(connection.execute(these).scalars())
+    return set(connection.scalars(these))
 
 
 def _terms(row: Mapping[str, Any], limit: int) -> set[Term]:
@@ -127,7 +127,7 @@ def _anywhere(connection: Connection, argument: Argument) -> Iterator[ColumnElem
 
 
 def _has(connection: Connection, value: int, path: int | None) -> ColumnElement[bool]:
-    """Whether a letter has ``value``: at ``path``, or anywhere if that is None."""
+    """Whether a letter has ``value``: at ``path``, or anywhere if ``path`` is None."""
     few = _rare(connection, value, path)
     if few is not None:
         return dialect_of(connection).one_of(letter.c.id, few)
@@ -135,12 +135,12 @@ def _has(connection: Connection, value: int, path: int | None) -> ColumnElement[
 
 
 def _rare(connection: Connection, value: int, path: int | None) -> list[int] | None:
-    """The ids of the letters that have the value; None if they are more than :data:`RARE`."""
+    """The ids of the letters that have the value; None if more than :data:`RARE` letters do."""
     these = select(term.c.letter).where(*_is(value, path))
     # Asked first, because the database counts these ids faster than it sends them.
     if connection.execute(these.offset(RARE).limit(1)).first() is not None:
         return None
-    return sorted(set(connection.execute(these).scalars()))
+    return sorted(set(connection.scalars(these)))
 
 
 def _is(value: int, path: int | None) -> list[ColumnElement[bool]]:

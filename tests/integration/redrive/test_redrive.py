@@ -195,7 +195,7 @@ def sendable(project, task_id):
     return letter(task_id, task="proj.late", envelope=sent)
 
 
-@pytest.mark.parametrize("step", ["claims.take", "written", "confirmed", "claims.end"])
+@pytest.mark.parametrize("step", ["claims.take", "written", "confirmed", "claims.confirm"])
 def test_killed_after_any_step_it_continues_where_it_was(pair, step):
     """A process of its own is killed with SIGKILL right after the step, and another one continues."""
     declare_queue(pair)

@@ -47,7 +47,7 @@ def send(store, *task_ids, run_id="run1", at=NOW):
     store.operations.move(run_id, OperationState.RUNNING, who="w", now=at)
     made = store.operations.get(run_id)
     store.claims.take(made, token=run_id, lease_until=at + timedelta(hours=1), limit=99, now=at)
-    store.claims.end(run_id, run_id, dict.fromkeys(task_ids, ""), now=at)
+    store.claims.confirm(run_id, run_id, dict.fromkeys(task_ids, ""), now=at, is_all=True)
     store.operations.move(run_id, OperationState.DONE, who="w", now=at)
 
 

@@ -18,7 +18,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redrive.context import Clock
 from celery_dlq.redrive.ledger import LOCKED, Ledger
 from celery_dlq.store.base import Filter
-from celery_dlq.store.redrive.send_log import Claims
+from celery_dlq.store.redrive.claims import Claims
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.on_servers
@@ -118,7 +118,7 @@ def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
     with store.database.engine.connect() as connection:
         now = {"lease_until": T0, "limit": 5, "now": T0}
         # Its transaction ends later.
-        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        take = partial(Claims.take.__wrapped__, store.claims.within(connection))
         first = take(operation("first"), token="first", **now)
         second = claim(store, "second", 5)
         connection.commit()
@@ -132,7 +132,7 @@ def test_letters_that_a_broken_connection_has_locked_are_left(store):
     store.letters.save(numbered(0, 5))
     with store.database.engine.connect() as connection:
         now = {"lease_until": T0, "limit": 5, "now": T0}
-        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        take = partial(Claims.take.__wrapped__, store.claims.within(connection))
         assert len(take(operation("first"), token="first", **now).letters) == 5
         assert claim(store, "second", 5).letters == ()
         assert store.claims.are_left(operation("second"))
@@ -153,7 +153,7 @@ def test_a_redrive_waits_for_letters_that_a_broken_connection_has_locked(store):
     )  # fmt: skip
     with store.database.engine.connect() as connection:
         now = {"lease_until": T0, "limit": 5, "now": T0}
-        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        take = partial(Claims.take.__wrapped__, store.claims.within(connection))
         take(operation("first"), token="first", **now)
         step = ledger.take()
         assert (step.is_end, step.letters, step.waits_for) == (False, (), LOCKED)

@@ -148,8 +148,8 @@ def test_a_discarded_and_undiscarded_letter_can_be_redriven(letters):
 
 
 def test_another_act_is_audited(store):
-    row_id = store.audit.note(who="ann", act="ingest", detail={"queue": "dead"}, count=3, now=T0)
-    store.audit.note(who="ann", act="ingest", detail={}, count=2, now=T0, row=row_id)
+    row_id = store.audit.note(who="ann", act="ingest", detail={"queue": "dead"}, count=3, at=T0)
+    store.audit.note(who="ann", act="ingest", detail={}, count=2, at=T0, row=row_id)
     (row,) = audit(store)
     assert (row["who"], row["act"], row["count"], row["why"]) == ("ann", "ingest", 5, "")
     assert row["detail"] == {"queue": "dead"}

@@ -273,7 +273,7 @@ def test_a_value_is_found_in_changes_however_it_is_written(letters, name):
         cancel(letters, operation_id)
     detail = {"set": [f"kwargs.name={dump_json(name)}"], "changed": f'+ kwargs.name = "{name}"'}
     letters.audit.note(
-        who="ann", act="redrive", count=1, now=T0, detail={"operation": "one", **detail}
+        who="ann", act="redrive", count=1, at=T0, detail={"operation": "one", **detail}
     )
     replace_texts(letters, name)
     for operation_id in ("one", "two"):

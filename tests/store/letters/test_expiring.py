@@ -30,7 +30,7 @@ def expired(store, *expiries: Expiry, step: int = 2) -> list[str]:
     found, after = [], None
     while True:
         part = store.expiring.find(expiries, after, step=step)
-        found += [key.task_id for key in part.keys]
+        found += [key.task_id for key in part.rows]
         after = part.next
         if after is None:
             return found

@@ -263,10 +263,10 @@ def test_a_holder_that_has_lost_the_lease_takes_nothing(store):
 def test_an_act_is_also_on_retries_of_a_worker_whose_clock_is_ahead(store):
     late = T0 + timedelta(days=1)
     park(store, parking("a", 90, last_failed_at=late))
-    assert store.cut_off(PARKED, now=T0) > late
-    assert store.cut_off(Filter(), now=T0) == T0
+    assert store.until_now(PARKED, now=T0) > late
+    assert store.until_now(Filter(), now=T0) == T0
     by_value = Filter(states=PARKED.states, values=("acme",))
-    assert store.cut_off(by_value, now=T0) == T0, "they cannot be found by values"
+    assert store.until_now(by_value, now=T0) == T0, "they cannot be found by values"
 
 
 @pytest.mark.on_servers
@@ -439,9 +439,9 @@ def test_each_broker_has_its_own_until_a_person_moves_them(store):
     park(store, parking("a", -1, place="there"), parking("b", -500, place="there"))
     assert store.parked.next_due("here") is None
     assert take(store) == ()
-    assert store.parked.overdue(60) == 1
+    assert store.parked.overdue() == 1
 
     assert store.parked.make_due(Filter(), place="here", who="someone", now=T0) == 2
 
     assert sorted(ids(take(store))) == ["a", "b"]
-    assert store.parked.overdue(60) == 0
+    assert store.parked.overdue() == 0

@@ -6,7 +6,7 @@ from support.factories import envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.database.tables import content
-from celery_dlq.store.redrive.claims import BODY, BODY_SIZE, read_contents
+from celery_dlq.store.redrive.claim_rows import BODY, BODY_SIZE, read_contents
 from celery_dlq.store.rows.bodies import INLINE, read_bodies
 from celery_dlq.store.rows.query import WHOLE
 from celery_dlq.store.sql import SQLStore

@@ -24,7 +24,7 @@ def acted(store):
             act=("reclassify", "ingest", "release")[number % 3],
             detail={"number": number},
             count=1,
-            now=T0 + timedelta(minutes=number),
+            at=T0 + timedelta(minutes=number),
         )
     return store
 
@@ -88,7 +88,7 @@ def test_a_redrive_counts_what_it_has_sent_and_keeps_what_it_planned(store):
     store.claims.take(made, token="t", lease_until=LATER, limit=9, now=T0)
     store.claims.skip("one", "t", {"c": "too old"}, now=T0)
     changes = {"a": '- kwargs.currency = "EUX"', "b": ""}
-    store.claims.end("one", "t", changes, now=T0)
+    store.claims.confirm("one", "t", changes, now=T0, is_all=True)
     (row,) = store.audit.find().rows
     assert (row.count, row.detail["planned"], "changed" in row.detail) == (2, 3, False)
     # Asked for one letter, it says what was changed there.

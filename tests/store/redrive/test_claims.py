@@ -31,7 +31,7 @@ def claim(store, token: str = "t", now: float = 30) -> list[str]:
 
 def end(store, *task_ids: str, token: str = "t", change: str = "", silent=()) -> None:
     sent = dict.fromkeys(task_ids, change)
-    store.claims.end("one", token, sent, silent=silent, now=minutes(31))
+    store.claims.confirm("one", token, sent, silent=silent, now=minutes(31), is_all=True)
 
 
 def states(store) -> dict[str, str]:
@@ -283,7 +283,7 @@ def test_the_last_redrive_of_each_cause(store):
         made = operation(f"op{number}", wanted=wanted, created_at=minutes(number))
         store.operations.create(made)
         store.claims.take(made, token=made.id, lease_until=minutes(32), limit=9, now=minutes(30))
-        store.claims.end(made.id, made.id, dict.fromkeys(ids, ""), now=minutes(31))
+        store.claims.confirm(made.id, made.id, dict.fromkeys(ids, ""), now=minutes(31), is_all=True)
         for one in ids:
             if one in failed:
                 store.letters.save([letter(one, attempt(redrive=1, minutes=32), fingerprint="x")])

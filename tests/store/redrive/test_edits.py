@@ -110,7 +110,7 @@ def test_a_message_is_of_the_release_of_its_first_failure_until_it_is_edited(sto
         operation("one"), token="t", lease_until=T0 + timedelta(hours=1), limit=9, now=T0
     )
     assert [one.message_release for one in claim.letters] == ["2026.10"]
-    store.claims.end("one", "t", {"a": ""}, now=T0)
+    store.claims.confirm("one", "t", {"a": ""}, now=T0, is_all=True)
     again = letter("a", attempt(redrive=1, minutes=1), envelope=BEFORE, release="2026.12")
     store.letters.save([again])
     found = store.letters.get("a")

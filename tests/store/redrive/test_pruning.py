@@ -36,7 +36,7 @@ def redrive(store, name: str, *task_ids: str, at: float = 1) -> None:
     lease = {"lease_until": days(at + 1), "limit": 99, "now": days(at)}
     taken = store.claims.take(made, token=name, **lease).letters
     assert len(taken) == len(task_ids)
-    store.claims.end(name, name, dict.fromkeys(task_ids, ""), now=days(at))
+    store.claims.confirm(name, name, dict.fromkeys(task_ids, ""), now=days(at), is_all=True)
     store.operations.move(name, OperationState.DONE, who="ann", now=days(at))
 
 
@@ -101,7 +101,7 @@ def test_awaited_or_young_operations_stay(letters):
 
 def test_acts_go_by_their_age(letters):
     for at in (1, 2, 3):
-        letters.audit.note(who="ann", act="ingest", detail={"n": at}, count=1, now=days(at))
+        letters.audit.note(who="ann", act="ingest", detail={"n": at}, count=1, at=days(at))
     assert prune(letters, before=days(3)) == 2
     assert [row.detail["n"] for row in letters.audit.find().rows] == [3]
 

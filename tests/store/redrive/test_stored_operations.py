@@ -41,7 +41,7 @@ def move(store, to: OperationState, at: float = 1, cause: str = "", operation_id
 
 def test_an_act_ends_with_the_letters_that_are_there(store):
     store.letters.save([letter("a"), letter("b", attempt(minutes=3))])
-    assert store.cut_off(Filter(), now=minutes(5)) == minutes(5)
+    assert store.until_now(Filter(), now=minutes(5)) == minutes(5)
 
 
 def test_it_includes_letters_of_a_worker_whose_clock_is_ahead(store):
@@ -49,7 +49,7 @@ def test_it_includes_letters_of_a_worker_whose_clock_is_ahead(store):
     store.letters.save([letter("a"), letter("b", ahead), letter("c", other, task="shop.mail")])
     store.closing.discard(Filter(ids=("a",)), who="ann", why="x", now=minutes(5))
     wanted = Filter(task="shop.charge")
-    ends = store.cut_off(wanted, now=minutes(5))
+    ends = store.until_now(wanted, now=minutes(5))
     assert minutes(15) < ends < minutes(16)
     found = store.letters.find(wanted.before(ends)).letters
     assert [one.task_id for one in found] == ["b"]
@@ -220,7 +220,7 @@ def test_an_outcome_before_the_mark_is_counted_once(store):
     found = store.operations.get(made.id).counts
     assert found == Counts(planned=3, sending=1, succeeded=2, unmarked=2)
     assert (found.out, found.left, found.in_flight) == (2, 1, 1)
-    store.claims.end(made.id, "t", dict.fromkeys("abc", ""), now=minutes(3))
+    store.claims.confirm(made.id, "t", dict.fromkeys("abc", ""), now=minutes(3), is_all=True)
     assert store.operations.get(made.id).counts == Counts(planned=3, sent=1, succeeded=2)
 
 
@@ -230,7 +230,7 @@ def test_counts_and_claims_are_of_one_moment(store):
     made = operation()
     store.operations.create(made)
     store.claims.take(made, token="t", lease_until=minutes(9), limit=2, now=minutes(1))
-    store.claims.end(made.id, "t", {"a": "", "b": ""}, now=minutes(2))
+    store.claims.confirm(made.id, "t", {"a": "", "b": ""}, now=minutes(2), is_all=True)
     claimed, other = [], SQLStore(store.database.url.render_as_string(hide_password=False))
 
     def claim_once(*_statement):

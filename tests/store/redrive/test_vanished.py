@@ -49,7 +49,7 @@ def send(store, of: str, token: str, now: float = 30, wanted: Filter | None = No
     at = {"lease_until": minutes(now + 2), "now": minutes(now)}
     taken = store.claims.take(made, token=token, limit=10, **at).letters
     ids = [one.task_id for one in taken]
-    store.claims.end(of, token, dict.fromkeys(ids, ""), now=minutes(now))
+    store.claims.confirm(of, token, dict.fromkeys(ids, ""), now=minutes(now), is_all=True)
     return ids
 
 
@@ -143,7 +143,7 @@ def test_a_letter_is_sent_as_its_redrive_has_sent_it(store, lease):
     made = store.claims.take(
         operation("one"), token="t", lease_until=minutes(32), limit=1, now=minutes(30)
     )
-    store.claims.end("one", "t", {"a": ""}, now=minutes(31))
+    store.claims.confirm("one", "t", {"a": ""}, now=minutes(31), is_all=True)
     (first,) = made.letters
     (again,) = take(store, lease, token="u")
     assert again == first.with_(claim_token="u", lease_expires_at=minutes(61))

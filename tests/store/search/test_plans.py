@@ -47,7 +47,7 @@ def large(session_store, emptied, renewed):
         skip_all(store, past)
     store.claims.rescue(LATER)  # otherwise the first claim would free theirs, too
     # PostgreSQL 13 takes an empty table for one with a hundred rows.
-    held = insert(tables.held).values(task_id="00001", name="nightly", why="", at=T0)
+    held = insert(tables.auto_hold).values(task_id="00001", name="nightly", why="", at=T0)
     store.database.write(lambda connection: connection.execute(held))
     store.database.write(lambda connection: connection.execute(text("ANALYZE")))
     yield store
@@ -127,7 +127,7 @@ def test_a_claim_asks_for_the_sending_of_each_letter_by_its_id(large):
 
 def test_vanished_messages_are_looked_for_among_the_awaited_ones_only(large):
     redriving.claim(large, Filter(), token="awaited", lease_until=LATER, limit=40, now=T0)
-    large.claims.end("awaited", "awaited", {}, now=T0)
+    large.claims.confirm("awaited", "awaited", {}, now=T0, is_all=True)
     large.database.write(lambda connection: connection.execute(text("ANALYZE")))
     find = large.vanished.find
     plan = plans(large, lambda: find("awaited", sent_before=LATER, limit=10, after=None))

@@ -26,7 +26,7 @@ ACT = OngoingAct(who="retention", act="expire", detail={}, at=LATER)
 #: The tables that are as large as the store has letters.
 LARGE = (
     tables.letter, tables.content, tables.attempt, tables.sending, tables.change, tables.handling,
-    tables.held,
+    tables.auto_hold,
 )  # fmt: skip
 
 #: How each database says that it reads a table, or an index, from one end to the other.

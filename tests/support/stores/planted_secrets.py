@@ -101,6 +101,6 @@ def plant(store: Store) -> None:
         OPERATION, "t", {held[1]: f"its validation failed: ValueError: {TEXT}"}, now=T0
     )
     store.audit.note(
-        who="ann", act="redrive", count=1, now=T0,
+        who="ann", act="redrive", count=1, at=T0,
         detail={"operation": OPERATION, "set": [f"kwargs.pwd={SECRET}"], "changed": {"token": SECRET}},
     )  # fmt: skip

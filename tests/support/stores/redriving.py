@@ -27,7 +27,7 @@ def confirm(store: Store, token: str, ids: Iterable[str]) -> int:
 
 
 def end(store: Store, token: str, ids: Iterable[str]) -> None:
-    store.claims.end(token, token, dict.fromkeys(ids, ""), now=T0)
+    store.claims.confirm(token, token, dict.fromkeys(ids, ""), now=T0, is_all=True)
 
 
 def release(store: Store, token: str, ids: Iterable[str]) -> int:

@@ -68,7 +68,7 @@ def test_letters_that_come_back_while_more_are_claimed_are_not_the_end(
 
 def test_claims_do_not_wait_for_a_mark(ledger, store, monkeypatch):
     monkeypatch.setattr(ledger, "_batch", 2)
-    first, mark = ledger.take(), store.claims.end
+    first, mark = ledger.take(), store.claims.confirm
     sent = dict.fromkeys((one.task_id for one in first.letters), "")
     with ThreadPoolExecutor(1) as beside:
 
@@ -77,7 +77,7 @@ def test_claims_do_not_wait_for_a_mark(ledger, store, monkeypatch):
             assert len(beside.submit(ledger.take).result(timeout=60).letters) == 1
             return mark(*args, **options)
 
-        monkeypatch.setattr(store.claims, "end", marking)
+        monkeypatch.setattr(store.claims, "confirm", marking)
         ledger.mark(BatchResult(token=first.token, sent=sent))
     assert ledger.counts == Counts(planned=3, sent=2, sending=1)
 

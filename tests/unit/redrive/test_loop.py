@@ -16,7 +16,7 @@ from celery_dlq.redrive import loop as module
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.ledger import Ledger
 from celery_dlq.redrive.letter.prepare import Prepared
-from celery_dlq.store.redrive.send_log import Claims
+from celery_dlq.store.redrive.claims import Claims
 
 
 def skipped(store, operation):

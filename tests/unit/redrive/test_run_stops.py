@@ -101,7 +101,7 @@ def test_a_failed_mark_ends_the_run(store, publisher, redrive, fill, monkeypatch
         raise StoreUnavailable
 
     fill(*"ab")
-    monkeypatch.setattr(store.claims, "end", away)
+    monkeypatch.setattr(store.claims, "confirm", away)
     with pytest.raises(StoreUnavailable):
         redrive()
     assert publisher.sent == ["a", "b"]
@@ -110,7 +110,7 @@ def test_a_failed_mark_ends_the_run(store, publisher, redrive, fill, monkeypatch
 def test_batches_after_a_failed_mark_are_marked_or_given_back(
     store, publisher, redrive, fill, states, monkeypatch
 ):
-    mark, asked = store.claims.end, []
+    mark, asked = store.claims.confirm, []
 
     def away_at_first(*args, **options):
         asked.append(1)
@@ -119,7 +119,7 @@ def test_batches_after_a_failed_mark_are_marked_or_given_back(
         return mark(*args, **options)
 
     fill(*"abcdefghij")
-    monkeypatch.setattr(store.claims, "end", away_at_first)
+    monkeypatch.setattr(store.claims, "confirm", away_at_first)
     with pytest.raises(StoreUnavailable):
         redrive()
     unmarked = {name for name, state in states().items() if state == "claimed"}

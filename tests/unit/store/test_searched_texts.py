@@ -94,7 +94,7 @@ def test_the_audit_keeps_no_secrets_of_filters(store):
     position = Argument(path="1", value=CARD)
     wanted = Filter(search=f"password={SECRET}", args=(position,), states=frozenset({State.DEAD}))
     store.closing.discard(Filter(args=(position,)), who="ann", why=f"token={SECRET}", now=T0)
-    store.audit.note(who="ann", act="x", count=0, now=T0, detail={"filter": wanted.noted.to_dict()})
+    store.audit.note(who="ann", act="x", count=0, at=T0, detail={"filter": wanted.noted.to_dict()})
     kept = repr(rows(store, tables.audit.c.why, tables.audit.c.detail))
     assert len(store.audit.find().rows) == 2
     assert SECRET not in kept

@@ -131,7 +131,7 @@ def redriven(
     store.operations.move(name, OperationState.RUNNING, who="ann", now=at)
     lease, token = at + timedelta(minutes=2), f"first of {name}" if name != "one" else "first"
     store.claims.take(operation(name), token=token, lease_until=lease, limit=99, now=at)
-    store.claims.end(name, token, {one.task_id: "" for one in letters}, now=at)
+    store.claims.confirm(name, token, {one.task_id: "" for one in letters}, now=at, is_all=True)
 
 
 def again(store, task_id="a"):

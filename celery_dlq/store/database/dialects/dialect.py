@@ -13,24 +13,8 @@ from datetime import datetime, timezone
 from enum import Enum, auto
 from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    Column,
-    ColumnElement,
-    DateTime,
-    Insert,
-    LargeBinary,
-    Select,
-    String,
-    Table,
-    Text,
-    Update,
-    event,
-    exc,
-    func,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, create_engine
 from sqlalchemy.types import TypeEngine
 
@@ -58,7 +42,7 @@ UPGRADE = "run: celery -A <app> dlq db upgrade"
 #: Makes the new values of an existing row from the columns of the given row.
 Change = Callable[[Any], Mapping[str, Any]]
 
-W = TypeVar("W", Insert, Update)
+W = TypeVar("W", sa.Insert, sa.Update)
 
 
 class Dialect(ABC):
@@ -137,20 +121,19 @@ class Dialect(ABC):
     # -- Schema -----------------------------------------------------------------------------------
 
     #: The type of a point in time, and whether it keeps the time zone.
-    moment: ClassVar[TypeEngine[datetime]] = DateTime()
+    moment: ClassVar[TypeEngine[datetime]] = sa.DateTime()
     keeps_zones: ClassVar[bool] = False
     #: Text of any length that is stored (:data:`~celery_dlq.store.rows.rows.TEXT_LIMIT`).
-    long_text: ClassVar[TypeEngine[str]] = Text()
+    long_text: ClassVar[TypeEngine[str]] = sa.Text()
     #: The body of a message.
-    blob: ClassVar[TypeEngine[bytes]] = LargeBinary()
+    blob: ClassVar[TypeEngine[bytes]] = sa.LargeBinary()
     #: A key that the database counts up by itself.
-    big_id: ClassVar[TypeEngine[int]] = BigInteger()
+    big_id: ClassVar[TypeEngine[int]] = sa.BigInteger()
     #: Options of each table, as SQLAlchemy takes them.
     table_options: ClassVar[Mapping[str, str]] = {}
 
-    def short_text(self, width: int) -> TypeEngine[str]:
-        """The type of a text of up to ``width`` characters that is compared byte by byte."""
-        return String(width)
+    #: Makes the type of a text of up to so many characters, which is compared byte by byte.
+    short_text: ClassVar[Any] = sa.String
 
     @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
@@ -170,24 +153,23 @@ class Dialect(ABC):
     def now(self, connection: Connection) -> datetime:
         """The time by the database's clock."""
 
-    def one_of(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+    def one_of(self, column: sa.Column[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
         """Whether ``column`` has one of many ``values``."""
         return column.in_(values)
 
-    def ascii_lower(self, column: Column[str]) -> ColumnElement[str]:
+    def ascii_lower(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
         """``column`` in lower case. It has only ASCII characters."""
-        return func.lower(column)
+        return sa.func.lower(column)
 
-    def contains(self, column: Column[str], text: str) -> ColumnElement[bool]:
+    def contains(self, column: sa.Column[str], text: str) -> sa.ColumnElement[bool]:
         """Whether ``column`` contains ``text``; upper and lower case differ."""
         return column.contains(text, autoescape=True)
 
-    def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
-        """How many bytes a large value has. PostgreSQL knows that without unpacking the value, which it would
-        have to do to count characters."""
-        return func.octet_length(column)
+    #: Makes the number of bytes of a large value. PostgreSQL knows that number without unpacking the value,
+    #: which it would have to do to count characters.
+    byte_count: ClassVar[Any] = sa.func.octet_length
 
-    def read_first(self, query: CTE) -> CTE:
+    def read_first(self, query: sa.CTE) -> sa.CTE:
         """``query``, which is read by itself, before the statement that contains it."""
         return query
 
@@ -197,7 +179,7 @@ class Dialect(ABC):
 
     # -- Writing ----------------------------------------------------------------------------------
 
-    def upsert(self, table: Table, change: Change, found: Select[Any] | None = None) -> Any:
+    def upsert(self, table: sa.Table, change: Change, found: sa.Select[Any] | None = None) -> Any:
         """An insert that changes the rows whose key exists already.
 
         :param change: the new values. MySQL sets them in this order, and reads a column that it has set with
@@ -205,17 +187,16 @@ class Dialect(ABC):
         :param found: selects the rows, in columns that are named like those of ``table``; None if the rows
             are given when the statement is executed.
         """
-        insert = self._insert(table)
+        insert = self.insert(table)
         if found is not None:
             insert = insert.from_select(found.selected_columns.keys(), found)
         return self._or_change(insert, change)
 
-    @abstractmethod
-    def _insert(self, table: Table) -> Any:
-        """SQLAlchemy's insert of this database."""
+    #: SQLAlchemy's insert of this database.
+    insert: ClassVar[Any]
 
     def _or_change(self, insert: Any, change: Change) -> Any:
-        keys: list[Column[Any]] = list(insert.table.primary_key.columns)
+        keys: list[sa.Column[Any]] = list(insert.table.primary_key.columns)
         return insert.on_conflict_do_update(index_elements=keys, set_=change(insert.excluded))
 
     def in_bulk(self, statement: W) -> W:
@@ -285,12 +266,6 @@ def _safe(value: Any) -> Any:
     return value
 
 
-_GRANT = (
-    "give the user of dlq_store_url the rights that are named by "
-    f"{page('install-on-postgresql-or-mysql')}."
-)
-
-
 class Fault(Enum):
     """The meaning of an error."""
 
@@ -307,6 +282,31 @@ class Fault(Enum):
     #: The row is larger than the database allows.
     TOO_LARGE = auto()
 
+
+_AWAY = (
+    StoreUnavailable,
+    "cannot be used",
+    "check dlq_store_url (or CELERY_DLQ_STORE_URL) and that the database is up.",
+)
+
+#: The errors to raise: the class, what happened, and the next step.
+_ERRORS: Mapping[Fault | None, tuple[type[StoreError], str, str]] = {
+    Fault.LATE: (StoreTooSlow, "took too long", "ask for less, or raise dlq_store_timeout."),
+    Fault.AWAY: _AWAY,
+    Fault.CONFLICT: _AWAY,
+    Fault.READ_ONLY: (
+        StoreError,
+        "is read-only",
+        "name the server that accepts writes in dlq_store_url, or all servers of which one does, or let "
+        "its user write.",
+    ),
+    Fault.FORBIDDEN: (
+        StoreError,
+        "refused",
+        "give the user of dlq_store_url the rights that are named by "
+        f"{page('install-on-postgresql-or-mysql')}.",
+    ),
+}
 
 #: Another server may do better, so the connection is closed, and the next one is a new one.
 _ELSEWHERE = frozenset({Fault.AWAY, Fault.READ_ONLY})
@@ -334,7 +334,7 @@ class Server(Dialect):
 
     @abstractmethod
     def code(self, error: exc.DBAPIError) -> str | int | None:
-        """The code by which the database tells its errors apart; None if the driver gives none."""
+        """The number or name of the error in this database; None if the driver gives none."""
 
     def fault(self, error: exc.DBAPIError) -> Fault | None:
         """The meaning of ``error``; None if its code only says that the database refused."""
@@ -372,12 +372,18 @@ class Server(Dialect):
             "server, or name another one in dlq_store_url"
         )
 
+    #: Waits for the lock of the schema.
+    lock: ClassVar[sa.TextClause]
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.execute(self.lock)
+
     @abstractmethod
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
 
     def now(self, connection: Connection) -> datetime:
-        moment: datetime = connection.execute(text(self.clock)).scalar_one()
+        moment: datetime = connection.execute(sa.text(self.clock)).scalar_one()
         if moment.tzinfo is None:
             return moment.replace(tzinfo=timezone.utc)
         return moment.astimezone(timezone.utc)
@@ -388,29 +394,14 @@ class Server(Dialect):
         return is_conflict or super().is_repeatable(error)
 
     def _error(self, error: exc.DBAPIError, url: URL) -> StoreError:
-        fault, said, where = self.fault(error), said_by(error, url), address(url)
-        if fault is Fault.TOO_LARGE:
-            return RecordRefused(refusal(url, said))
+        fault, said = self.fault(error), said_by(error, url)
         if fault is Fault.SCHEMA:
             return schema_error(said)
-        if fault is Fault.LATE:
-            return StoreTooSlow(
-                f"The dead-letter store at {where} took too long ({said}); ask for less, "
-                "or raise dlq_store_timeout."
-            )
-        if fault in (Fault.AWAY, Fault.CONFLICT):
-            return StoreUnavailable(
-                f"The dead-letter store at {where} cannot be used ({said}); check "
-                "dlq_store_url (or CELERY_DLQ_STORE_URL) and that the database is up."
-            )
-        if fault is Fault.READ_ONLY:
-            return StoreError(
-                f"The dead-letter store at {where} is read-only ({said}); name the server that accepts "
-                "writes in dlq_store_url, or all servers of which one does, or let its user write."
-            )
-        if fault is Fault.FORBIDDEN:
-            return StoreError(f"The dead-letter store at {where} refused ({said}); {_GRANT}")
-        return StoreError(refusal(url, said))
+        if fault not in _ERRORS:
+            kind = RecordRefused if fault is Fault.TOO_LARGE else StoreError
+            return kind(refusal(url, said))
+        kind, what, step = _ERRORS[fault]
+        return kind(f"The dead-letter store at {address(url)} {what} ({said}); {step}")
 
     def _pool(self, timeout: float | None, client: Client) -> dict[str, Any]:
         """How many connections the engine keeps, and how long it waits for one."""

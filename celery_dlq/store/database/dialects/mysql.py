@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Table, event, exc, text
+from sqlalchemy import event, exc, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import URL, Connection, Engine
 
@@ -18,11 +19,6 @@ from celery_dlq.store.database.dialects.dialect import (
     whole_seconds,
 )
 from celery_dlq.store.database.servers import hosts_of, try_in_turn, why_read_only
-
-_TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-
-# Held until the connection is closed.
-_LOCK = text("SELECT GET_LOCK('celery_dlq_upgrade', 3600)")
 
 #: For a value of this many bytes or more, the server is asked for its limit; every server accepts smaller
 #: ones.
@@ -46,10 +42,14 @@ class MySQL(Server):
     # Each change of a table is committed at once.
     undoes_ddl = False
     clock = "SELECT UTC_TIMESTAMP(6)"
+    # Held until the connection is closed.
+    lock = text("SELECT GET_LOCK('celery_dlq_upgrade', 3600)")
+    insert = staticmethod(mysql.insert)
     moment = mysql.DATETIME(fsp=6)
     # TEXT and BLOB end at 64 kB.
-    long_text = mysql.LONGTEXT(**_TEXT)
+    long_text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
     blob = mysql.LONGBLOB()
+    short_text = partial(mysql.VARCHAR, charset="utf8mb4", collation="utf8mb4_bin")
     table_options = {
         "mysql_engine": "InnoDB",
         "mysql_charset": "utf8mb4",
@@ -135,15 +135,6 @@ class MySQL(Server):
     def code(self, error: exc.DBAPIError) -> int | None:
         number, *_ = (*driver_args(error), None)
         return number if isinstance(number, int) else None
-
-    def short_text(self, width: int) -> mysql.VARCHAR:
-        return mysql.VARCHAR(width, **_TEXT)
-
-    def lock_schema(self, connection: Connection) -> None:
-        connection.execute(_LOCK)
-
-    def _insert(self, table: Table) -> Any:
-        return mysql.insert(table)
 
     def _or_change(self, insert: Any, change: Change) -> Any:
         # A list, because the server reads columns that it has set before with their new values.

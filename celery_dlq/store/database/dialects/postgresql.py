@@ -9,23 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    Column,
-    ColumnElement,
-    DateTime,
-    Dialect,
-    String,
-    Table,
-    any_,
-    event,
-    exc,
-    func,
-    literal,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.types import UserDefinedType
@@ -41,14 +29,11 @@ _READ_BUFFER, _WIDE = 1_048_576, "celery_dlq_wide"
 # Bytes that arrive in a second over a slow network, or at a process that gets little of the machine's time.
 _SLOW = 1_048_576
 
-_MORE_TIME = text(
+_MORE_TIME = sa.text(
     "SELECT set_config('statement_timeout',"
     " (1000 * extract(epoch from known::interval)::numeric + :more)::bigint::text, true)"
     " FROM current_setting('statement_timeout') AS known WHERE known <> '0'"
 )
-
-# Held until the transaction ends.
-_LOCK = text("SELECT pg_advisory_xact_lock(6581361)")
 
 # Connection, authorization, no such database, resources, shutdown.
 _AWAY_CLASSES = frozenset({"08", "28", "3D", "53", "57"})
@@ -66,7 +51,11 @@ class PostgreSQL(Server):
     drop_apart = "DROP SCHEMA IF EXISTS {name} CASCADE"
     grant_apart = "GRANT CREATE ON DATABASE {database} TO {user}"
     clock = "SELECT clock_timestamp()"
-    moment = DateTime(timezone=True)
+    # Held until the transaction ends.
+    lock = sa.text("SELECT pg_advisory_xact_lock(6581361)")
+    insert = staticmethod(postgresql.insert)
+    short_text = partial(sa.String, collation="C")
+    moment = sa.DateTime(timezone=True)
     keeps_zones = True
     meanings = {
         "40001": Fault.CONFLICT,  # serialization_failure
@@ -123,9 +112,9 @@ class PostgreSQL(Server):
         return "PostgreSQL", (13,)  # autovacuum_vacuum_insert_scale_factor
 
     def why_read_only(self, connection: Connection) -> str:
-        if connection.scalar(text("SELECT pg_is_in_recovery()")):
+        if connection.scalar(sa.text("SELECT pg_is_in_recovery()")):
             return "is a standby"
-        is_read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
+        is_read_only = connection.scalar(sa.text("SHOW transaction_read_only")) == "on"
         return "runs with default_transaction_read_only" if is_read_only else ""
 
     def code(self, error: exc.DBAPIError) -> str | None:
@@ -138,38 +127,29 @@ class PostgreSQL(Server):
             return Fault.AWAY
         return super().fault(error)
 
-    def short_text(self, width: int) -> String:
-        return String(width, collation="C")
-
-    def lock_schema(self, connection: Connection) -> None:
-        connection.execute(_LOCK)
-
     def check_encoding(self, connection: Connection) -> None:
-        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        encoding = connection.execute(sa.text("SHOW server_encoding")).scalar_one()
         if encoding != "UTF8":
             raise SchemaError(
                 f"The database is encoded in {encoding}, which cannot hold every letter; "
                 "create one with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
             )
 
-    def one_of(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
-        element = "VARCHAR" if isinstance(column.type, String) else "BIGINT"
-        return column == any_(literal(values, Many(element)))
+    def one_of(self, column: sa.Column[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
+        element = "VARCHAR" if isinstance(column.type, sa.String) else "BIGINT"
+        return column == sa.any_(sa.literal(values, Many(element)))
 
-    def ascii_lower(self, column: Column[str]) -> ColumnElement[str]:
+    def ascii_lower(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
         # In the collation of a language, PostgreSQL takes three times as long for each letter.
-        return func.lower(column.collate("C"))
+        return sa.func.lower(column.collate("C"))
 
-    def read_first(self, query: CTE) -> CTE:
+    def read_first(self, query: sa.CTE) -> sa.CTE:
         return query.prefix_with("MATERIALIZED")
 
     def give_time(self, connection: Connection, size: int) -> None:
         # PostgreSQL measures the time of a statement until the client has taken the last part of its answer,
         # however large the answer is.
         connection.execute(_MORE_TIME, {"more": math.ceil(1000 * size / _SLOW)})
-
-    def _insert(self, table: Table) -> Any:
-        return postgresql.insert(table)
 
 
 def _choose_format(
@@ -184,8 +164,8 @@ def _choose_format(
 
 
 def _widen(connection: Connection) -> None:
-    """Make libpq read large pieces: it reads as much at once as its longest answer had. Otherwise a claim is
-    read in hundreds of pieces of 16 kB, and waits for the interpreter before and after each of them."""
+    """Make libpq read large pieces: a piece is as long as the longest answer before. Otherwise a claim is
+    read in hundreds of pieces of 16 kB, with a wait for the interpreter before and after each piece."""
     if not connection.info.get(_WIDE):
         connection.info[_WIDE] = True
         connection.connection.driver_connection.execute(f"SELECT repeat(' ', {_READ_BUFFER})")  # type: ignore[union-attr]
@@ -208,7 +188,7 @@ class Many(UserDefinedType[Sequence[Any]]):
     def get_col_spec(self, **_options: Any) -> str:
         return f"{self.element}[]"
 
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], str]:
         written = str if self.element == "BIGINT" else _quoted
         return lambda values: f"{{{','.join(map(written, values))}}}"
 

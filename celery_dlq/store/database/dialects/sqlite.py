@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from sqlalchemy import Column, ColumnElement, Integer, Table, event, exc, func, select
+from sqlalchemy import Column, ColumnElement, Integer, event, exc, func, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, Connection, Engine
 
@@ -64,6 +64,9 @@ class SQLite(Dialect):
     has_one_writer = True
     # SQLite counts up by itself only in a column declared INTEGER.
     big_id = Integer()
+    # Characters, for a text: SQLite has octet_length() only since 3.43.
+    byte_count = func.length
+    insert = staticmethod(sqlite.insert)
 
     def why_unfit(self, url: URL) -> str:
         if (url.database or ":memory:") != ":memory:":
@@ -123,13 +126,6 @@ class SQLite(Dialect):
     def contains(self, column: Column[str], text: str) -> ColumnElement[bool]:
         # SQLite's LIKE ignores case.
         return func.instr(column, text) > 0
-
-    def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
-        """Characters, for a text: SQLite has octet_length() only since 3.43."""
-        return func.length(column)
-
-    def _insert(self, table: Table) -> Any:
-        return sqlite.insert(table)
 
     def in_bulk(self, statement: W) -> W:
         # Otherwise SQLite would copy every page to a file before it changes, to be able to undo this one

@@ -87,7 +87,7 @@ def test_its_redrives_and_how_they_ended(run, store, many, operation):
     running = store.operations.move(made.id, OperationState.RUNNING, who="ada", now=T0)
     held = store.claims.take(running, token="t", lease_until=T0, limit=4, now=T0)
     sent = {one.task_id: "" for one in held.letters}
-    store.claims.end(made.id, "t", sent, now=T0)
+    store.claims.confirm(made.id, "t", sent, now=T0, is_all=True)
     ran = [Outcome(task_id=one, redrive=1, succeeded_at=T0, worker="w") for one in [*sent][:3]]
     store.letters.record_outcomes(ran)
     text = text_of(run, "9c1e")

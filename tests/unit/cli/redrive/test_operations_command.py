@@ -202,7 +202,7 @@ def test_a_list_that_is_cut_off_says_so(run, two):
 def test_an_operation_is_failed_if_all_its_letters_failed_again(run, read, store, held, operation):
     store.letters.save([letter("a1")])
     this = held(1).id
-    store.claims.end(this, "other", {"a1": ""}, now=T0)
+    store.claims.confirm(this, "other", {"a1": ""}, now=T0, is_all=True)
     store.operations.move(this, OperationState.DONE, who="bob", now=T0)
     assert [one["word"] for one in read("operations", "list")] == ["done"]
     store.letters.save([letter("a1", attempt(redrive=1, minutes=90))])

@@ -451,7 +451,7 @@ def redrive(store, fingerprint):
         store, Filter(group=fingerprint), token="0a", lease_until=NOW + timedelta(hours=1),
         limit=9, now=NOW,
     )  # fmt: skip
-    store.claims.end("0a", "0a", {}, now=NOW)
+    store.claims.confirm("0a", "0a", {}, now=NOW, is_all=True)
 
 
 class TestStory:

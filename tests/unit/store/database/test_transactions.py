@@ -1,32 +1,46 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from sqlalchemy import exc, text, update
 from support.servers.databases import drop_all
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
 from celery_dlq.store.database import schema
-from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.engine import MAX_TRIES, Database
 from celery_dlq.store.database.tables import version as version_table
-from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
+from celery_dlq.store.database.transactions import (
+    StoreRole,
+    Transactions,
+    after_commit,
+    reads,
+    writes,
+)
 
 
 class Numbers(StoreRole):
     """A role that has what its methods were called with."""
 
-    busy = 0
+    #: An item for each time that another writer is in the way.
+    busy = ()
 
     @reads
-    def double(self, connection, number, *, plus=0):
+    def double(self, number, *, plus=0):
         """Twice the number."""
-        return connection.execute(text(f"SELECT {number} * 2 + {plus}")).scalar_one()
+        return self.connection.execute(text(f"SELECT {number} * 2 + {plus}")).scalar_one()
 
     @writes
-    def double_when_free(self, connection, number):
+    def double_when_free(self, number):
         if self.busy:
-            self.busy -= 1
+            self.busy.pop()
             raise exc.IntegrityError("", None, Exception("another one was first"))
-        return connection.execute(text(f"SELECT {number} * 2")).scalar_one()
+        return self.connection.execute(text(f"SELECT {number} * 2")).scalar_one()
+
+    @writes
+    def say_later(self, said):
+        after_commit(self.connection, partial(said.append, len(self.busy)))
+        return self.double_when_free.__wrapped__(self, 1)
 
 
 @pytest.fixture
@@ -36,7 +50,7 @@ def transactions(tmp_path):
     database.close()
 
 
-def test_a_method_is_called_without_its_connection(transactions):
+def test_a_method_has_the_connection_of_its_transaction(transactions):
     numbers = Numbers(transactions)
     assert numbers.double(21) == 42
     assert numbers.double(20, plus=2) == 42
@@ -45,9 +59,20 @@ def test_a_method_is_called_without_its_connection(transactions):
 
 def test_a_method_that_writes_is_begun_again_when_another_writer_was_in_the_way(transactions):
     numbers = Numbers(transactions)
-    numbers.busy = 2
+    numbers.busy = [1, 2]
     assert numbers.double_when_free(21) == 42
-    assert numbers.busy == 0
+    assert numbers.busy == []
+
+
+def test_only_the_transaction_that_is_committed_makes_its_later_calls(transactions):
+    numbers, said = Numbers(transactions), []
+    numbers.busy = [1, 2]
+    assert numbers.say_later(said) == 2
+    assert said == [0]
+    numbers.busy = [1] * MAX_TRIES
+    with pytest.raises(RecordRefused):
+        numbers.say_later(said)
+    assert said == [0]
 
 
 def test_the_schema_is_checked_before_the_first_transaction_and_then_no_more(
@@ -101,11 +126,11 @@ class Fails(StoreRole):
     """A role whose methods fail as one does that meets what a newer release has written."""
 
     @reads
-    def read_unknown(self, _connection, error):
+    def read_unknown(self, error):
         raise error
 
     @writes
-    def write_unknown(self, _connection, error):
+    def write_unknown(self, error):
         raise error
 
 

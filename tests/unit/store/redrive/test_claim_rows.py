@@ -6,7 +6,7 @@ from support.factories import T0, letter
 
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
-from celery_dlq.store.redrive.claims import COLUMNS, claimed_letter
+from celery_dlq.store.redrive.claim_rows import COLUMNS, claimed_letter
 from celery_dlq.store.rows.rows import letter_row
 
 
