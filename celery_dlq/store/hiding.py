@@ -121,7 +121,7 @@ def _hide_in_text(assignment: str, redactor: Redactor) -> str:
 def _hide(value: T, redactor: Redactor, *names: str) -> T:
     """``value``, a dataclass, without secrets in these texts."""
     hidden = {name: redactor.text(text) for name in names if (text := getattr(value, name))}
-    return replace(cast("Any", value), **hidden)
+    return cast("T", replace(cast("Any", value), **hidden))
 
 
 def _hide_envelope(envelope: Envelope, redactor: Redactor) -> Envelope:

@@ -21,7 +21,7 @@ from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import OF_LETTER, one_of, sums_by
+from celery_dlq.store.rows.query import OF_LETTER, count_rows, one_of, sums_by
 from celery_dlq.store.rows.rows import letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
 
@@ -59,7 +59,7 @@ class Regroupings(StoreRole):
     def begin(self, *, recipe: str, who: str, why: str) -> int:
         """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
         letters."""
-        number = int(self.connection.scalar(select(func.count()).select_from(letter)))
+        number = count_rows(self.connection, letter)
         aliases.forget_claims(self.connection, recipe)
         aliases.mark(self.connection, recipe=recipe)
         audit.write_audit(

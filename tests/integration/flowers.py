@@ -56,7 +56,9 @@ class Guest:
         with self._client() as client:
             address = f"{self.root}/dead-letters/letters/{task_id}"
             page = client.get(address)
-            form = page.text.partition('class="dlq-form dlq-letter-acts"')[2].partition("</form>")[0]
+            form = page.text.partition('class="dlq-form dlq-letter-acts"')[2].partition("</form>")[
+                0
+            ]
             assert f'formaction="{address}/discard"' in form
             fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
             if not proven:

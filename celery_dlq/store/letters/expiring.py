@@ -45,7 +45,8 @@ class Expiring(StoreRole):
         :param after: ``next`` of the previous step.
         """
         latest = max((one.before for one in expiries if one.before is not None), default=None)
-        part = latest and _next_part(self.connection, after, step, letter.c.last_failed_at < latest)
+        is_old = false() if latest is None else letter.c.last_failed_at < latest
+        part = None if latest is None else _next_part(self.connection, after, step, is_old)
         if part is None:
             return Rows(rows=(), next=None)
         these, end = part

@@ -336,7 +336,7 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
 
 
 def _above_all(connection: Connection) -> int:
-    return int(connection.scalar(select(func.coalesce(func.max(letter.c.id), 0) + 1)))
+    return int(connection.scalar(select(func.max(letter.c.id))) or 0) + 1
 
 
 def _read_below(connection: Connection, *, is_locked: bool = False) -> int | None:

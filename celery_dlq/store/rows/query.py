@@ -128,13 +128,13 @@ def one_of(
 def count_rows(connection: Connection, table: sa.FromClause, *found: sa.ColumnElement[bool]) -> int:
     """How many rows of ``table`` meet all these conditions."""
     counted = sa.select(sa.func.count()).select_from(table).where(*found)
-    return int(connection.scalar(counted))
+    return int(connection.execute(counted).scalar_one())
 
 
 def sum_of(connection: Connection, column: sa.Column[int], *found: sa.ColumnElement[bool]) -> int:
     """The sum of ``column`` in the rows that meet all these conditions."""
     added = sa.select(sa.func.coalesce(sa.func.sum(column), 0)).where(*found)
-    return int(connection.scalar(added))
+    return int(connection.execute(added).scalar_one())
 
 
 def sums_by(

@@ -240,7 +240,7 @@ def acts_in_the_code():
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.keyword) or node.arg != "act":
                 continue
-            if isinstance(node.value, ast.Constant):
+            if isinstance(node.value, ast.Constant) and node.value.value:
                 yield node.value.value
     yield from (act.name for act in (Annotate, Assign, Ignore, Reopen, Resolve))
 

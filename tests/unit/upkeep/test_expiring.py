@@ -9,7 +9,7 @@ from support.factories import T0, attempt, letter
 from celery_dlq.archive.archiving import chunks
 from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, LetterKey
+from celery_dlq.store.base import Filter, LetterKey, Rows
 from celery_dlq.upkeep import expiring as module
 from celery_dlq.upkeep.expiring import RetentionEngine, Round
 from celery_dlq.upkeep.retention import Keep, Retention
@@ -188,7 +188,7 @@ def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypa
         return len(keys), act
 
     keys = tuple(LetterKey(task_id=str(n), last_failed_at=T0, closed_at=T0) for n in range(300))
-    pages = iter([SimpleNamespace(keys=keys, next=None)])
+    pages = iter([Rows(rows=keys, next=None)])
     store = SimpleNamespace(
         now=lambda: T0,
         expiring=SimpleNamespace(find=lambda *_: next(pages), count=lambda *_, **__: ({}, None)),
@@ -208,7 +208,7 @@ def test_a_store_that_is_away_ends_the_round(monkeypatch):
     key = LetterKey(task_id="a", last_failed_at=T0, closed_at=T0)
     store = SimpleNamespace(
         now=lambda: T0,
-        expiring=SimpleNamespace(find=lambda *_: SimpleNamespace(keys=(key,), next=None)),
+        expiring=SimpleNamespace(find=lambda *_: Rows(rows=(key,), next=None)),
         deleting=SimpleNamespace(delete_closed=away),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
     )
