@@ -128,7 +128,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
             lambda: FlightRecorder(self.recorder_dir, worker=self.client.node),
         )
         with self._counting:
-            self.captures = (*self.captures, capture)
+            self.captures += (capture,)
         return capture
 
     @property

@@ -183,7 +183,8 @@ class Search:
     """
 
     def __init__(self, bucket: Bucket, segments: Sequence[Segment], wanted: Wanted) -> None:
-        self._bucket, self.wanted = bucket, wanted
+        self._bucket = bucket
+        self.wanted: Wanted = wanted
         self._segments = [one for one in reversed(segments) if wanted.may_be_in(one)]
         #: Segments that should have been searched, and cannot be read.
         self.findings: list[Finding] = []

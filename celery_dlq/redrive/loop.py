@@ -159,7 +159,7 @@ class Run:
         self._marked: Future[None] | None = None
         #: The error that ends the run, and whether the next run in this process would fail with it, too.
         self.error: str | None = None
-        self.is_permanent_error = False
+        self.is_permanent_error: bool = False
         #: The first failure of the store while the run was ended.
         self._failure: StoreError | None = None
 

@@ -34,7 +34,7 @@ from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.tables import letter, operation, segment, sending
-from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.keeping import ArchiveTotals
 from celery_dlq.store.letters.acts import delete_closed
@@ -160,7 +160,10 @@ class Archiving(StoreRole):
         """The id of the segment that was archived last; empty without segments."""
         return self.connection.scalar(sa.select(sa.func.max(segment.c.id)).where(_COUNTS)) or ""
 
-    totals = reading(totals_of)
+    @reads
+    def totals(self) -> ArchiveTotals:
+        """The letters in the archive."""
+        return totals_of(self.connection)
 
     @writes
     def begin(self, facts: Facts, lease: Lease, place: Segment | None = None) -> Segment:

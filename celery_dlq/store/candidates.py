@@ -15,7 +15,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Scope
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import auto_hold, group, handling, letter, operation, sending
-from celery_dlq.store.database.transactions import ListenedRole, reading, reads
+from celery_dlq.store.database.transactions import ListenedRole, reads
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.rows.query import (
     conditions,
@@ -132,7 +132,10 @@ class Candidates(ListenedRole[StoreListener]):
             hour_of_all=_count_sends(self.connection, mode, handling.c.ended_at > now - _HOUR),
         )
 
-    count_held = reading(count_held)
+    @reads
+    def count_held(self) -> dict[str, int]:
+        """How many open letters each automatic redrive holds."""
+        return count_held(self.connection)
 
 
 def _count_sends(connection: Connection, mode: AutoMode, *lately: ColumnElement[bool]) -> int:

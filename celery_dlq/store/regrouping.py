@@ -16,7 +16,7 @@ from celery_dlq.base.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.tables import content, group, letter
-from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
@@ -89,8 +89,15 @@ class Regroupings(StoreRole):
         found = sums_by(self.connection, func.count(), group.c.regroup, where=marked)
         return {_recipe(name): number for name, number in found.items()}
 
-    folded = reading(aliases.folded)
-    homes = reading(aliases.homes)
+    @reads
+    def folded(self) -> list[str]:
+        """The groups into which the groups of one place were folded."""
+        return aliases.folded(self.connection)
+
+    @reads
+    def homes(self, names: Iterable[str]) -> dict[str, str]:
+        """The groups of the ``names`` that have an alias; empty for a place that must not be folded."""
+        return aliases.homes(self.connection, names)
 
     @reads
     def ids(self, fingerprint: str, *, above: int, limit: int) -> Sequence[int]:

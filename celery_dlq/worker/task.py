@@ -165,7 +165,7 @@ class DLQTask(TaskOptions):
     def _get_request(self) -> Any:
         return as_run_context(super()._get_request(), str(self.name))
 
-    request = property(_get_request)
+    request: property = property(_get_request)
 
     def classify(self, exc: BaseException) -> Decision | Verdict | str | None:
         """Override to judge an exception yourself: return a verdict, or None to leave it to the rules."""

@@ -38,7 +38,9 @@ WORKERS = 3
 SENDING = 0.8
 #: Seconds in which nothing more has ended, after which the other tasks count as lost. Longer than Redis keeps
 #: the messages that a killed worker held, and than it takes until a message that has vanished is sent again.
-QUIET_S = 120.0
+#: RabbitMQ moves a message with a countdown from one quorum queue to the next one. If a node was killed
+#: before it had confirmed that, the message is moved again after three minutes.
+QUIET_S = 240.0
 #: Seconds after an outage of the broker in which a worker that gives up does so because of it.
 CUT_S = 15.0
 #: The most tasks that ended in the wrong place whose story is printed.

@@ -135,7 +135,7 @@ class Handler(BaseHandler):
     #: The act that the handler runs; its route says which.
     act: str = ""
     #: Whether the address is in the REST API.
-    is_api = False
+    is_api: bool = False
     #: The HTTP methods that only the page has.
     of_page: Collection[str] = ()
 

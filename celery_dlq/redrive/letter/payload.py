@@ -98,7 +98,8 @@ class OpenLetter:
     """
 
     def __init__(self, letter: DeadLetter, accepted: frozenset[str]) -> None:
-        self.letter, self._accepted = letter, accepted
+        self.letter: DeadLetter = letter
+        self._accepted = accepted
 
     @cached_property
     def payload(self) -> Payload:

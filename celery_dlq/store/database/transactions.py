@@ -163,27 +163,3 @@ def reads(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P],
 def writes(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
     """Make ``method`` one transaction that writes. It is begun again if another writer was in the way."""
     return _transaction(Transactions.write, method)
-
-
-def _method_of(
-    work: Callable[Concatenate[Connection, P], T],
-) -> Callable[Concatenate[StoreRole, P], T]:
-    @functools.wraps(work)
-    def method(self: StoreRole, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(self.connection, *args, **kwargs)
-
-    return method
-
-
-def reading(
-    work: Callable[Concatenate[Connection, P], T],
-) -> Callable[Concatenate[StoreRole, P], T]:
-    """A method that does ``work`` in a transaction that reads. Other methods do it in theirs."""
-    return reads(_method_of(work))
-
-
-def writing(
-    work: Callable[Concatenate[Connection, P], T],
-) -> Callable[Concatenate[StoreRole, P], T]:
-    """A method that does ``work`` in a transaction that writes. Other methods do it in theirs."""
-    return writes(_method_of(work))

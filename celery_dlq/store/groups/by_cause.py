@@ -16,6 +16,7 @@ from celery_dlq.model.automation import actor_of
 from celery_dlq.model.group import (
     ANY_GROUP,
     NEW_FOR,
+    Alias,
     Group,
     GroupAct,
     GroupFilter,
@@ -30,7 +31,7 @@ from celery_dlq.model.handling import Escalate, GroupTicket, Handling, Ticket, T
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.tables import group, letter, ticket, trend
-from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.groups.triage import act_detail, decided, group_from, key_of, locked
 from celery_dlq.store.rows import audit
@@ -116,8 +117,16 @@ class Groups(StoreRole):
         rows = self.connection.execute(largest).mappings().all()
         return _summed(_with_newest(self.connection, [group_from(row, now) for row in rows]))
 
-    merged = reading(aliases.aliases_of)
-    match = reading(aliases.matching)
+    @reads
+    def merged(self, fingerprint: str) -> list[Alias]:
+        """The groups that people merged into this one, and the places that were folded into it."""
+        return aliases.aliases_of(self.connection, fingerprint)
+
+    @reads
+    def match(self, prefix: str, limit: int = 10) -> list[str]:
+        """Up to ``limit`` groups whose fingerprints begin with ``prefix``, in their order. If a group was
+        merged into another one, that one takes its place."""
+        return aliases.matching(self.connection, prefix, limit)
 
     @reads
     def trends(

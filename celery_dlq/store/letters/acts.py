@@ -19,7 +19,7 @@ from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
-from celery_dlq.store.database.transactions import StoreRole, Transactions, writes, writing
+from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import UNTOUCHED
 from celery_dlq.store.letters.save import save_batch
 from celery_dlq.store.rows import audit
@@ -265,7 +265,12 @@ class Deleting(StoreRole):
         )
         return act.carry_out(self._transactions)
 
-    delete_closed = writing(delete_closed)
+    @writes
+    def delete_closed(
+        self, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """:func:`delete_closed`, in a transaction of its own."""
+        return delete_closed(self.connection, keys, lease, act)
 
 
 def _closed_as_they_were(connection: Connection, keys: Sequence[LetterKey]) -> list[Row]:

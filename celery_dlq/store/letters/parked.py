@@ -20,7 +20,7 @@ from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Rele
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.tables import parked
-from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, within
 from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
@@ -171,7 +171,10 @@ class Parked(StoreRole):
             None if first is None else float((first - clock.now(self.connection)).total_seconds())
         )
 
-    overdue = reading(count_overdue)
+    @reads
+    def overdue(self) -> int:
+        """:func:`count_overdue`, in a transaction of its own."""
+        return count_overdue(self.connection)
 
     @writes
     def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:

@@ -37,7 +37,6 @@ from celery_dlq.store.database.transactions import (
     after_commit,
     reads,
     writes,
-    writing,
 )
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.claim_rows import (
@@ -243,7 +242,10 @@ class Claims(ListenedRole[StoreListener]):
         have been sent."""
         return _dissolve(self.connection, claim.c.operation == operation_id)
 
-    rescue = writing(rescue)
+    @writes
+    def rescue(self, now: datetime) -> int:
+        """:func:`rescue`, in a transaction of its own."""
+        return rescue(self.connection, now)
 
 
 def _dissolve(connection: Connection, which: sa.ColumnElement[bool]) -> int:

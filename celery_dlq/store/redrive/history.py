@@ -7,7 +7,7 @@ An act is shown with its result so far, because a redrive continues after its ro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -25,7 +25,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.tables import audit, letter, operation, sending
-from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes, writing
+from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
 from celery_dlq.store.rows.audit import REDRIVE, write_audit
@@ -102,7 +102,15 @@ class Audit(StoreRole):
         page = Rows.first(acts, limit, attrgetter("id"))
         return replace(page, rows=_with_results(self.connection, page.rows, letter))
 
-    note = writing(write_audit)
+    @writes
+    def note(
+        self, *, who: str, act: str, count: int, at: datetime,
+        detail: Mapping[str, object], why: str = "", row: int | None = None,
+    ) -> int:  # fmt: skip
+        """:func:`~celery_dlq.store.rows.audit.write_audit`, in a transaction of its own."""
+        return write_audit(
+            self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
+        )
 
 
 def _with_results(

@@ -23,10 +23,8 @@ from celery_dlq.store.database.tables import claim, operation, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
     after_commit,
-    reading,
     reads,
     writes,
-    writing,
 )
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.rows import audit
@@ -80,8 +78,15 @@ def _read(connection: Connection, operation_id: str) -> Operation | None:
 class Operations(ListenedRole[StoreListener]):
     """The operations, with their counts. The listener is notified of each move."""
 
-    create = writing(create_operation)
-    get = reading(_read)
+    @writes
+    def create(self, new: Operation, *, repair: Mapping[str, object] | None = None) -> None:
+        """:func:`create_operation`, in a transaction of its own."""
+        create_operation(self.connection, new, repair=repair)
+
+    @reads
+    def get(self, operation_id: str) -> Operation | None:
+        """The operation with its counts, or None."""
+        return _read(self.connection, operation_id)
 
     @reads
     def match(self, prefix: str, limit: int = 10) -> list[str]:

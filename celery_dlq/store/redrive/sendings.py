@@ -17,7 +17,7 @@ from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
-from celery_dlq.store.database.transactions import StoreRole, reading, reads, writes
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import claims
 from celery_dlq.store.rows.merge import redrive_of
 from celery_dlq.store.rows.query import (
@@ -116,7 +116,10 @@ class Sendings(StoreRole):
         rows = [read_row(Sending, row) for row in self.connection.execute(first).mappings()]
         return Rows.first(rows, limit, attrgetter("task_id"))
 
-    of_letter = reading(sendings_of)
+    @reads
+    def of_letter(self, task_id: str) -> list[Sending]:
+        """The redrives of a letter, oldest first."""
+        return sendings_of(self.connection, task_id)
 
     @reads
     def of_cause(self, cause: str, task_ids: Sequence[str]) -> list[Sending]:
