@@ -56,7 +56,7 @@ class Process:
 
     def __init__(self, plan: Plan, role: str) -> None:
         pool = ["-P", plan.pool] if plan.pool else []
-        self.log = Path(plan.directory, f"{role}.log")
+        self.log: Path = Path(plan.directory, f"{role}.log")
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 - this module's own program
                 [sys.executable, "-m", "celery_dlq.drill", plan.directory, role, *pool],

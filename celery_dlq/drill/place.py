@@ -209,7 +209,7 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
         self._sockets: list[socket.socket] = []
-        self.port = 0
+        self.port: int = 0
         self.restore()
 
     def cut(self) -> None:

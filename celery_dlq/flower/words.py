@@ -51,6 +51,7 @@ from celery_dlq.view.text import (
     visible,
     visible_lines,
 )
+from celery_dlq.view.times import duration, rate
 from celery_dlq.view.traceback import own_traceback, pieces
 from celery_dlq.view.unknown import redrives_of
 
@@ -80,8 +81,6 @@ IGNORING = (
 )
 
 _SIGNS = {"- ": "old", "+ ": "new"}
-
-duration, rate = times.duration, times.rate
 
 
 def ago(when: datetime | None) -> str:

@@ -28,7 +28,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     # Children, and an embedded beat, are forked before the threads exist: SQLite's locks, held by a thread at
     # that moment, would never be free in the child.
-    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
+    requires: tuple[str, ...] = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
         """

@@ -125,10 +125,9 @@ def _iso(text: str, zone: tzinfo | None = None) -> datetime:
     return (read if read.tzinfo else read.replace(tzinfo=zone)).astimezone(timezone.utc)
 
 
-def parse_span(text: str, *, most_s: float = LONGEST_S) -> float:
+def parse_span(text: str) -> float:
     """The seconds in ``90s``, ``2m``, ``1.5h``, ``7d`` or ``1w``; a plain number is seconds.
 
-    :param most_s: the longest duration that is allowed.
     :raises ValueError: the text is not a duration, or the duration is zero or too long.
     """
     bare = text.strip()
@@ -136,8 +135,8 @@ def parse_span(text: str, *, most_s: float = LONGEST_S) -> float:
     seconds = float(match[1]) * _SECONDS[match[2].lower()] if match else 0.0
     if not seconds > 0:
         raise ValueError(f"{text!r} is not a duration; write 30s, 2m, 1h or 7d.")
-    if seconds > most_s:
-        raise ValueError(f"{text!r} is too long; write {duration(most_s)} or less.")
+    if seconds > LONGEST_S:
+        raise ValueError(f"{text!r} is too long; write {duration(LONGEST_S)} or less.")
     return seconds
 
 

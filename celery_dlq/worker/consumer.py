@@ -302,7 +302,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent. It is made once for a consumer, and started once for each connection to
     the broker."""
 
-    requires = ("celery.worker.consumer.tasks:Tasks",)
+    requires: tuple[str, ...] = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)

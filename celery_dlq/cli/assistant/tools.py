@@ -58,7 +58,9 @@ _AS_JSON = ("--format=json",)
 class Paper:
     """Celery's ``CLIContext`` for a command whose output is an answer."""
 
-    quiet, no_color, has_patience = False, True, False
+    quiet: bool = False
+    no_color: bool = True
+    has_patience: bool = False
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -38,7 +38,7 @@ _READABLE = 100
 _STYLES = {
     **{reason.value: "red" for reason in Reason if reason is not Reason.PARKED},
     "transient": "yellow", "dead": "red", "claimed": "yellow", "redriven": "yellow",
-    "waiting": "yellow", "newer": "red", "torn": "red", "refused": "red",
+    "waiting": "yellow", "torn": "red", "refused": "red",
     "stuck": "red", "uncovered": "yellow",
     "running": "yellow", "paused": "yellow", "aborted": "red", "failed": "red", "unknown": "yellow",
     "done": "green", "succeeded": "green", "skipped": "dim",

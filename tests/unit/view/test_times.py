@@ -226,9 +226,3 @@ def test_a_span_beyond_the_calendar_is_too_long(text):
         times.parse_span(text)
     with pytest.raises(ValueError, match=r"is too long|is not a time"):
         times.parse_ahead(text, NOW)
-
-
-def test_a_longest_span_may_be_given():
-    assert times.parse_span("1d", most_s=86_400) == 86_400
-    with pytest.raises(ValueError, match=r"'2d' is too long; write 1d or less\."):
-        times.parse_span("2d", most_s=86_400)
