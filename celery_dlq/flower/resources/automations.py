@@ -202,10 +202,10 @@ def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     }
 
 
-def _rows(store: Store, choice: Look) -> Mapping[str, tuple[str, DeadLetter]]:
-    """The first letters of a choice with their short ids, by their ids; without those that have been deleted
+def _rows(store: Store, trial: Look) -> Mapping[str, tuple[str, DeadLetter]]:
+    """The first letters of a trial with their short ids, by their ids; without those that have been deleted
     since."""
-    chosen = (one.task_id for one in choice.letters)
-    ids = (*islice(chosen, _LETTERS), *islice(choice.held, _LETTERS))
+    chosen = (one.task_id for one in trial.letters)
+    ids = (*islice(chosen, _LETTERS), *islice(trial.held, _LETTERS))
     found = store.letters.find(Filter(ids=ids), limit=len(ids)).letters if ids else ()
     return {letter.task_id: (short, letter) for short, letter in with_short_ids(found)}
