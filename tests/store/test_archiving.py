@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.factories import T0, attempt, letter, operation
+from support.factories import T0, attempt, letter, operation, parking
 from support.stores import redriving
 from support.stores.history import edit
 
@@ -129,6 +129,17 @@ def test_a_letter_that_lives_stays_as_it_is(letters):
     assert (result.restored, result.living) == ((), ("a",))
     assert letters.letters.get("a").state is State.DEAD
     assert letters.audit.find(act="restore").rows == ()
+
+
+def test_a_letter_whose_next_run_is_parked_does_not_come_back(letters):
+    discard(letters, "a")
+    lines = take_out(letters, "a")
+    letters.parked.park([parking("a", 90)], now=NOW)
+    result = restore(letters, lines, reopen=True, origin=own_segment(letters))
+    assert (result.restored, result.living) == ((), ("a",))
+    assert letters.letters.get("a").state is State.PARKED
+    parked = Filter(states=frozenset({State.PARKED}))
+    assert letters.closing.discard(parked, who="ann", why="over", now=NOW) == 1
 
 
 def test_a_letter_that_was_restored_since_it_was_read_is_not_deleted(letters):
