@@ -125,7 +125,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
             self._new_writer,
             self._new_saver_process,
             self.spool_apart,
-            lambda: FlightRecorder(self.recorder_dir, worker=self.client.node),
+            lambda: FlightRecorder(
+                self.recorder_dir, worker=self.client.node, release=self.settings.release
+            ),
         )
         with self._counting:
             self.captures += (capture,)

@@ -110,6 +110,7 @@ class LockedFiles:
         self.worker: str = owner_found.worker if owner_found else ""
         self.host: str = owner_found.host if owner_found else ""
         self.process: str = owner_found.process if owner_found else ""
+        self.release: str = owner_found.release if owner_found else ""
         #: Whether it certainly is gone: it ran on this machine since the machine started.
         self.ran_here: bool = owner_found is not None and owner_found.ran_on_this_boot
         #: The files that were read.

@@ -53,6 +53,7 @@ class FlightRecorder:
     """Keeps the messages that this process has accepted and not ended, until they end.
 
     :param directory: the parent of the processes' directories; this one makes its own on first use.
+    :param release: the release that this process runs.
     :param max_size: bytes that the files of this process may take.
     """
 
@@ -61,12 +62,13 @@ class FlightRecorder:
         directory: str | Path,
         *,
         worker: str,
+        release: str = "",
         max_size: int = MAX_SIZE,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory: Path = Path(directory).absolute()
-        self._worker = worker
+        self._worker, self._release = worker, release
         self._max_size = max_size
         self._segment_size = min(SEGMENT_SIZE, max_size // _FILES)
         self._now, self._monotonic = now, monotonic
@@ -92,7 +94,7 @@ class FlightRecorder:
         with self._lock:
             try:
                 if self._own is None:
-                    self._own = OwnDirectory(self.directory, self._worker)
+                    self._own = OwnDirectory(self.directory, self._worker, self._release)
                     share(self._own.path)
             except OSError as error:
                 self._is_in_trouble(error)
@@ -267,7 +269,7 @@ class FlightRecorder:
         if self._own is not None and not self._own.is_in_place:
             self._leave(self._own)
         if self._own is None:
-            self._own = OwnDirectory(self.directory, self._worker)
+            self._own = OwnDirectory(self.directory, self._worker, self._release)
         self._made += 1
         segment = Segment(self._own.path / f"{self._made}{SUFFIX}", size)
         self._segments.append(segment)

@@ -40,6 +40,8 @@ class Owner:
     #: See :func:`celery_dlq.base.process.identity`.
     process: str
     began_at: str
+    #: The release that it ran: ``dlq_release``.
+    release: str = ""
 
     @property
     def ran_on_this_boot(self) -> bool:
@@ -55,7 +57,7 @@ class OwnDirectory:
     :raises OSError: it cannot be made, or its file system has no locks.
     """
 
-    def __init__(self, parent: Path, worker: str) -> None:
+    def __init__(self, parent: Path, worker: str, release: str = "") -> None:
         for one in (parent.parent, parent):  # which may be a spool that was not used yet
             one.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
@@ -66,6 +68,7 @@ class OwnDirectory:
             pid=os.getpid(),
             process=identity(),
             began_at=datetime.now(timezone.utc).isoformat(),
+            release=release,
         )
         # Under another name until it is locked: others would take it for the directory of a dead process.
         made = parent / f".{name}"
@@ -136,7 +139,7 @@ def owner_in(directory: Path) -> Owner | None:
         owner = Owner(**data)
     except (OSError, ValueError, TypeError):
         return None
-    texts = (owner.worker, owner.host, owner.process, owner.began_at)
+    texts = (owner.worker, owner.host, owner.process, owner.began_at, owner.release)
     return owner if all(isinstance(text, str) for text in texts) else None
 
 

@@ -44,8 +44,13 @@ logger: logging.Logger = get_logger(__name__)
 RULE = "task.lost"
 
 
-def letter_of_lost(message: CopiedMessage, app: Any, wiring: Wiring) -> DeadLetter:
-    """The letter of ``message``. It is the same each time, so a recovery that was killed may be repeated."""
+def letter_of_lost(
+    message: CopiedMessage, app: Any, wiring: Wiring, release: str = ""
+) -> DeadLetter:
+    """The letter of ``message``. It is the same each time, so a recovery that was killed may be repeated.
+
+    :param release: that of the killed worker. This one may run a later release, which was deployed since.
+    """
     contents = read_contents(message)
     if "task" not in contents.fields:
         contents = replace(contents, fields=message.fields)
@@ -67,7 +72,8 @@ def letter_of_lost(message: CopiedMessage, app: Any, wiring: Wiring) -> DeadLett
     failure = failure_after(attempts, Reason.LOST, traceback="", grounds=Grounds(evidence=(RULE,)))
     task_id = letter_id(message, contents.fields.get("id"))
     letter = dead_letter(task_id, envelope(message, app), contents, failure, wiring)
-    return letter.with_(tags=tuple(getattr(app.tasks.get(letter.task), "dlq_tags", ())))
+    tags = tuple(getattr(app.tasks.get(letter.task), "dlq_tags", ()))
+    return letter.with_(tags=tags, release=release, message_release=release)
 
 
 def _account(message: CopiedMessage) -> str:

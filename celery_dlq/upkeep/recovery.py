@@ -227,7 +227,7 @@ class Recovery:
         for message, settle in self._not_with_the_broker(found):
             outcomes = ask()
             try:
-                letter = letter_of_lost(message, self._app, self._wiring)
+                letter = letter_of_lost(message, self._app, self._wiring, found.release)
             except Exception as error:  # noqa: BLE001 - the others become letters
                 why = f"the message {message.headers.get('id')} of {message.task}: {error!r}"
                 done += self._stays(found.directory, why)

@@ -154,7 +154,8 @@ class Capture:
 
     @cached_property
     def valve(self) -> Valve:
-        """Parks messages whose circuit is open, and holds messages while the writer is full."""
+        """Parks messages whose circuit is open; holds those of a task that only fails here, and all of them
+        while the writer is full."""
         return Valve(self, self.desk, self.writer)
 
     @cached_property

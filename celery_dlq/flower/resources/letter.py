@@ -148,7 +148,7 @@ class LetterView(WholeLetter):
 
     @property
     def message(self) -> list[facts.Fact]:
-        """The facts about the message: origin, canvas, worker."""
+        """The facts about the message: origin, canvas, worker, route."""
         return facts.given(self.facts(MESSAGE, ORIGIN, ROUTE))
 
     @property

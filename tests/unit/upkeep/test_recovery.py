@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -55,10 +56,10 @@ def sent(task_id, *, retries=0, **changes):
 
 def leave(
     dlq, *, acknowledged=True, succeeded=False, task_id="one", retries=0, body=b"[[4711], {}, {}]",
-    **changes,
+    release="", **changes,
 ):  # fmt: skip
     """The files of a worker that was killed while it ran a message; returns when the message was accepted."""
-    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host")
+    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host", release=release)
     message = sent(task_id, retries=retries, body=body, acknowledged=acknowledged, **changes)
     entry = recorder.record(message, "shop.charge", 7)
     if succeeded:
@@ -93,6 +94,15 @@ def test_a_message_of_a_killed_worker_becomes_a_letter(dlq):
     assert "it is unknown how far it came" in letter.explanation.evidence
     assert list(look(dlq.recorder_dir)) == []
     assert total(dlq) == Recovered()
+
+
+def test_a_letter_has_the_release_of_the_killed_worker(dlq):
+    """Another one may have been deployed since."""
+    leave(dlq, release="41")
+    dlq.settings = replace(dlq.settings, release="42")
+    total(dlq)
+    letter = dlq.store.letters.get("one")
+    assert (letter.release, letter.message_release) == ("41", "41")
 
 
 def test_a_recovery_that_was_killed_after_it_saved_makes_no_second_letter(dlq, monkeypatch):
