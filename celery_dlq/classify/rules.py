@@ -239,14 +239,14 @@ class Classifier:
 
     def _decision(self, ruling: _Ruling) -> Decision:
         finding = ruling.finding
-        decision = Decision(finding.verdict, finding.rule, finding.evidence, ruling.link.path())
+        judged = finding.verdict, finding.rule, finding.evidence, ruling.link.path()
         if finding.verdict is Verdict.TERMINAL:
-            return decision
+            return Decision(*judged)
         asked = self._asked(ruling.link.exc)
         wait = finding.retry_after if asked is None else asked
         # A wait of 0 uses up an attempt: otherwise it could repeat at once until the window's end.
         throttled = bool(wait) and (asked is not None or finding.throttled)
-        return replace(decision, retry_after=wait, throttled=throttled, schedule=finding.schedule)
+        return Decision(*judged, wait, throttled=throttled, schedule=finding.schedule)
 
     def _asked(self, exc: BaseException) -> float | None:
         wait, about = retry_after(exc), subject(exc)
