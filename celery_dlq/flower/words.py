@@ -40,7 +40,7 @@ from celery_dlq.view.operations import (
     state_word,
     why_text,
 )
-from celery_dlq.view.stats import messages_of, said_why
+from celery_dlq.view.stats import messages_of, redrives_of, said_why
 from celery_dlq.view.text import (
     byte_size,
     counted,
@@ -53,7 +53,6 @@ from celery_dlq.view.text import (
 )
 from celery_dlq.view.times import duration, rate
 from celery_dlq.view.traceback import own_traceback, pieces
-from celery_dlq.view.unknown import redrives_of
 
 __all__ = [
     "HELD", "MEANINGS", "actor_of", "address", "ago", "attempts_in_order", "attempts_of", "byte_size",

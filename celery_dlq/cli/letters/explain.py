@@ -22,8 +22,7 @@ from celery_dlq.model.letter import DeadLetter, Explanation
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, TypeCount
 from celery_dlq.view.fields import as_record
-from celery_dlq.view.text import first_line
-from celery_dlq.view.unknown import (
+from celery_dlq.view.stats import (
     CAUTION,
     change_of,
     redrives_of,
@@ -31,6 +30,7 @@ from celery_dlq.view.unknown import (
     unknown_record,
     unknown_types,
 )
+from celery_dlq.view.text import first_line
 
 if TYPE_CHECKING:
     from celery_dlq.classify import Classifier, Decision

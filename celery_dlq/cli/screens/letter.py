@@ -273,23 +273,10 @@ def verdict_of(group: Group) -> str:
     return group.verdict.value if group.verdict else ""
 
 
-def group_parts(
-    group: Group,
-    trend: Sequence[int],
-    tickets: Sequence[GroupTicket],
-    now: datetime,
-    *,
-    grouping: Grouping,
-    route_owner: str,
-    drawn: bool,
-    command: Command,
-) -> list[Part]:
-    """The parts of a group's screen.
-
-    :param route_owner: the owner of its route.
-    """
-    arrivals = sparkline(trend) if drawn else " ".join(map(str, trend))
-    facts = facts_of(
+def _group_facts(
+    group: Group, now: datetime, grouping: Grouping, route_owner: str, arrivals: str
+) -> Facts:
+    return facts_of(
         "Group",
         ("Id", group.fingerprint),
         ("Task", group.task),
@@ -314,10 +301,28 @@ def group_parts(
         ("Last seen", group.last_seen_at),
         ("Arrivals/h", arrivals),
     )
+
+
+def group_parts(
+    group: Group,
+    trend: Sequence[int],
+    tickets: Sequence[GroupTicket],
+    now: datetime,
+    *,
+    grouping: Grouping,
+    route_owner: str,
+    drawn: bool,
+    command: Command,
+) -> list[Part]:
+    """The parts of a group's screen.
+
+    :param route_owner: the owner of its route.
+    """
     newest = grouping.newest
     back = command("redrive", "--group", group.fingerprint, "--canary", "1")
+    arrivals = sparkline(trend) if drawn else " ".join(map(str, trend))
     return [
-        facts,
+        _group_facts(group, now, grouping, route_owner, arrivals),
         ticket_table(tickets, "Tickets"),
         Block("Note", group.note),
         Block("Example", group.message),

@@ -23,8 +23,8 @@ from celery_dlq.view import records, times
 from celery_dlq.view import stats as reports
 from celery_dlq.view.groups import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
+from celery_dlq.view.stats import CAUTION, settings_of, unknown_types
 from celery_dlq.view.text import given
-from celery_dlq.view.unknown import CAUTION, settings_of, unknown_types
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
