@@ -247,7 +247,7 @@ _STORED = frozenset(State) - {State.PARKED}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ErasurePlan:
     """Where such letters are."""
 
     #: In the spool of this machine.
@@ -311,7 +311,7 @@ class Erasure:
         self.meant: Meant = matcher.meant
         self._archive, self._spool = archive, spool
 
-    def look(self) -> Found:
+    def look(self) -> ErasurePlan:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
         nothing.
 
@@ -327,7 +327,7 @@ class Erasure:
         stored = {
             line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
         }
-        return Found(
+        return ErasurePlan(
             spooled=in_spool,
             parked=waiting,
             stored=stored,
@@ -339,7 +339,7 @@ class Erasure:
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
         )
 
-    def carry_out(self, found: Found, lease: Lease, *, who: str, why: str) -> Erased:
+    def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
         """Erase what was found, while ``lease`` is held. If the process is killed, a second run ends the
         work. Look again afterwards: letters may have come, or moved, meanwhile. The audit has one row, which
         is written first and names neither the values nor the contents of letters.

@@ -163,7 +163,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class ArchivedLetter:
     """A letter in the archive."""
 
     segment: Segment
@@ -189,7 +189,7 @@ class Search:
         #: Segments that should have been searched, and cannot be read.
         self.findings: list[Finding] = []
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[ArchivedLetter]:
         """The letters. One segment at a time is in memory.
 
         :raises ArchiveError: the place failed.
@@ -202,17 +202,17 @@ class Search:
             if self.wanted.ids and seen >= self.wanted.ids:
                 return
 
-    def copies(self) -> Iterator[Found]:
+    def copies(self) -> Iterator[ArchivedLetter]:
         """The letters, also the earlier copies; errors as in :meth:`__iter__`."""
         self.findings = []
         for segment in self._segments:
             yield from self._found_in(segment)
 
-    def _found_in(self, segment: Segment) -> Iterator[Found]:
+    def _found_in(self, segment: Segment) -> Iterator[ArchivedLetter]:
         try:
             for line in read_segment(self._bucket, segment):
                 if self.wanted.matches(line):
-                    yield Found(segment, line)
+                    yield ArchivedLetter(segment, line)
         except UNREADABLE as error:
             self.findings.append(Finding.of(segment, error))
 
@@ -256,9 +256,9 @@ class Restoration:
     findings: tuple[Finding, ...] = ()
 
 
-def portions(found: Iterable[Found]) -> Iterator[list[Found]]:
+def portions(found: Iterable[ArchivedLetter]) -> Iterator[list[ArchivedLetter]]:
     """``found`` in lists that are small enough for one transaction."""
-    portion, size = list[Found](), 0
+    portion, size = list[ArchivedLetter](), 0
     for one in found:
         more = len(encode_line(one.line))
         if portion and (len(portion) >= _TOGETHER or size + more > _SIZE_TOGETHER):
@@ -352,7 +352,7 @@ def _schema(*, contents: bool) -> pyarrow.Schema:
     )
 
 
-def _row(found: Found, *, contents: bool) -> dict[str, Any]:
+def _row(found: ArchivedLetter, *, contents: bool) -> dict[str, Any]:
     letter = found.line["letter"]
     row = {
         **_converted(letter, _TEXTS, safe_text),

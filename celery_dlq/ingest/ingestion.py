@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.errors import IngestError
 from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
-from celery_dlq.ingest.source import Source, Taken
+from celery_dlq.ingest.source import BrokerMessage, Source
 from celery_dlq.spool.directory import hand_over
 from celery_dlq.store.base import BATCH_SIZE, Saved
 
@@ -87,7 +87,7 @@ class Ingestion:
             on_progress(report)
         return replace(report, interrupted=True)
 
-    def _ingest(self, batch: Sequence[Taken], report: IngestReport) -> IngestReport:
+    def _ingest(self, batch: Sequence[BrokerMessage], report: IngestReport) -> IngestReport:
         now = self._now()
         made = [self._maker.make(taken, now) for taken in batch]
         self._check_places(made)

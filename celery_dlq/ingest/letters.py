@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip, safe_text
-from celery_dlq.ingest.source import Taken
+from celery_dlq.ingest.source import BrokerMessage
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
@@ -59,7 +59,7 @@ class LetterMaker:
     to: str
     wiring: Wiring
 
-    def make(self, taken: Taken, now: datetime) -> Ingested:
+    def make(self, taken: BrokerMessage, now: datetime) -> Ingested:
         """The letter of one message."""
         origin = origin_of(taken.envelope.headers)
         envelope = self._placed(taken.envelope, origin)
@@ -122,7 +122,7 @@ class LetterMaker:
         return replace(failure, message=message, explanation=explanation)
 
 
-def _letter_id(taken: Taken, contents: Contents, delivery: str) -> str:
+def _letter_id(taken: BrokerMessage, contents: Contents, delivery: str) -> str:
     # As in a worker, the transport's tag, if there is one, names the letter of a message without an id.
     properties = {**taken.envelope.properties, "delivery_tag": taken.tag or None}
     tagged = replace(taken.envelope, properties=properties)

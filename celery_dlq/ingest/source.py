@@ -36,7 +36,7 @@ _STEP = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class BrokerMessage:
     """A message that the broker still has."""
 
     #: As delivered. Its exchange and queue are those to which its publisher sent it, or empty if unknown.
@@ -47,7 +47,7 @@ class Taken:
     handle: Any = field(repr=False)
 
 
-def size_of(taken: Taken) -> int:
+def size_of(taken: BrokerMessage) -> int:
     """The size of the body in bytes."""
     return len(taken.envelope.body)
 
@@ -75,10 +75,10 @@ class Source(Protocol):
     def count(self) -> int:
         """How many messages wait; SQS counts roughly."""
 
-    def take(self, limit: int) -> Sequence[Taken]:
+    def take(self, limit: int) -> Sequence[BrokerMessage]:
         """Up to ``limit`` further messages, oldest first; empty if no more wait."""
 
-    def remove(self, taken: Sequence[Taken]) -> None:
+    def remove(self, taken: Sequence[BrokerMessage]) -> None:
         """Delete them from the broker. When the source is closed, messages that were taken and not removed
         are back in the queue, or have never left it."""
 
@@ -138,7 +138,7 @@ class AMQPQueue:
         declared = self._channel.queue_declare(self._queue, passive=True)
         return int(declared.message_count)
 
-    def take(self, limit: int) -> Sequence[Taken]:
+    def take(self, limit: int) -> Sequence[BrokerMessage]:
         expected = min(limit, self._most, self.count())
         messages: list[Any] = []
         if expected:
@@ -168,13 +168,13 @@ class AMQPQueue:
                 self._connection.drain_events(timeout=1.0)
                 deadline = self._monotonic() + 1.0
 
-    def _taken(self, message: Any) -> Taken:
+    def _taken(self, message: Any) -> BrokerMessage:
         came = as_delivered(message, self._app)
         # Its delivery into the dead-letter queue does not say where the message was before.
         came = replace(came, exchange="", routing_key="", queue="")
-        return Taken(envelope=came, tag="", handle=message)
+        return BrokerMessage(envelope=came, tag="", handle=message)
 
-    def remove(self, taken: Sequence[Taken]) -> None:
+    def remove(self, taken: Sequence[BrokerMessage]) -> None:
         for item in taken:
             item.handle.ack()
 
@@ -203,8 +203,8 @@ class PolledQueue:
             )
         return depth.waiting
 
-    def take(self, limit: int) -> Sequence[Taken]:
-        taken: list[Taken] = []
+    def take(self, limit: int) -> Sequence[BrokerMessage]:
+        taken: list[BrokerMessage] = []
         size = 0
         while len(taken) < limit and size < BATCH_BYTES:
             message = self._next()
@@ -233,7 +233,7 @@ class PolledQueue:
         self._channel.qos.append(message, message.delivery_tag)
         return message
 
-    def _taken(self, message: Any) -> Taken:
+    def _taken(self, message: Any) -> BrokerMessage:
         came = as_delivered(message, self._app)
         info = message.delivery_info if isinstance(message.delivery_info, Mapping) else {}
         # kombu reads this to return a message that is not removed: it goes back to this queue, not to the
@@ -241,9 +241,9 @@ class PolledQueue:
         message.delivery_info = {**info, "exchange": "", "routing_key": self._queue}
         # SQS gives each receipt another delivery tag.
         tag = (info.get("sqs_message") or {}).get("MessageId") or message.delivery_tag
-        return Taken(envelope=came, tag=str(tag), handle=message)
+        return BrokerMessage(envelope=came, tag=str(tag), handle=message)
 
-    def remove(self, taken: Sequence[Taken]) -> None:
+    def remove(self, taken: Sequence[BrokerMessage]) -> None:
         for item in taken:
             item.handle.ack()
 
@@ -278,8 +278,8 @@ class RedisList:
     def count(self) -> int:
         return sum(int(self._client.llen(key)) for key in self._passed)
 
-    def take(self, limit: int) -> Sequence[Taken]:
-        taken: list[Taken] = []
+    def take(self, limit: int) -> Sequence[BrokerMessage]:
+        taken: list[BrokerMessage] = []
         size = 0
         for key, item in self._items(limit):
             self._passed[key] += 1
@@ -302,15 +302,17 @@ class RedisList:
                 if len(items) < step:
                     break
 
-    def _taken(self, key: str, item: bytes) -> Taken:
+    def _taken(self, key: str, item: bytes) -> BrokerMessage:
         readable = is_readable(item)
         payload = loads(item) if readable else as_message(item, self._queue)
         message = self._channel.Message(payload, channel=self._channel)
         # An item that is not a message of kombu has no tag.
         tag = str(message.delivery_tag) if readable else ""
-        return Taken(envelope=as_delivered(message, self._app), tag=tag, handle=_Place(key, item))
+        return BrokerMessage(
+            envelope=as_delivered(message, self._app), tag=tag, handle=_Place(key, item)
+        )
 
-    def remove(self, taken: Sequence[Taken]) -> None:
+    def remove(self, taken: Sequence[BrokerMessage]) -> None:
         with self._client.pipeline(transaction=False) as pipe:
             for item in taken:
                 # By value and from the old end, because another reader may already have removed it.

@@ -63,7 +63,7 @@ Automation: TypeAlias = "AutoRedrive | Handler"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenAuto:
+class AutoWithStatus:
     """An automatic redrive or a handler with its state in the store."""
 
     auto: Automation
@@ -103,7 +103,9 @@ class SeenAuto:
         return ", ".join(f"{number:,} {state}" for number, state in states if number)
 
 
-def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list[SeenAuto]:
+def autos_with_status(
+    store: Store, autos: Sequence[Automation], now: datetime
+) -> list[AutoWithStatus]:
     """``autos`` as they stand at ``now``.
 
     :raises StoreError: the store failed.
@@ -112,7 +114,7 @@ def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list
         return []
     statuses, held = store.automations.statuses(), store.automations.count_held()
     counts = store.automations.count([auto.name for auto in autos])
-    every, found = statuses.get(EVERY, AutoStatus(name=EVERY)), list[SeenAuto]()
+    every, found = statuses.get(EVERY, AutoStatus(name=EVERY)), list[AutoWithStatus]()
     for auto in autos:
         status = statuses.get(auto.name, AutoStatus(name=auto.name))
         stopped, next_look = why_stopped(statuses, auto.name), None
@@ -121,7 +123,7 @@ def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list
             next_look = max(now, auto.when.next_start(status.looked_at, now))
         state = every.state if status.state is AutoState.ACTIVE else status.state
         found.append(
-            SeenAuto(
+            AutoWithStatus(
                 auto=auto, status=status, stopped=stopped, state=state, next_look=next_look,
                 counts=counts[auto.name], held=held.get(auto.name, 0),
             )
@@ -129,12 +131,12 @@ def seen_autos(store: Store, autos: Sequence[Automation], now: datetime) -> list
     return found
 
 
-def seen_auto(store: Store, auto: Automation, now: datetime) -> SeenAuto:
+def auto_with_status(store: Store, auto: Automation, now: datetime) -> AutoWithStatus:
     """``auto`` as it stands at ``now``.
 
     :raises StoreError: the store failed.
     """
-    [seen] = seen_autos(store, [auto], now)
+    [seen] = autos_with_status(store, [auto], now)
     return seen
 
 
@@ -143,18 +145,18 @@ def subject(name: str | None) -> str:
     return "All automations are" if name in (None, EVERY) else f"{name} is"
 
 
-def in_the_way(seen: SeenAuto, now: datetime) -> list[str]:
+def in_the_way(seen: AutoWithStatus, now: datetime) -> list[str]:
     """Why a worker would not let it look for letters at ``now``; empty if it would."""
     closed = "" if seen.redrive is None else seen.redrive.when.why_closed(now)
     return [why for why in (seen.stopped, closed) if why]
 
 
-def auto_record(seen: SeenAuto) -> dict[str, Any]:
+def auto_record(seen: AutoWithStatus) -> dict[str, Any]:
     """An automation in a list."""
     return record_of(AUTOMATION, seen)
 
 
-def whole_auto_record(seen: SeenAuto, latest: Sequence[Handling]) -> dict[str, Any]:
+def whole_auto_record(seen: AutoWithStatus, latest: Sequence[Handling]) -> dict[str, Any]:
     """An automation with its definition and the latest letters that it had."""
     auto, redrive = seen.auto, seen.redrive
     if redrive is None:
@@ -233,7 +235,7 @@ def conditions(auto: AutoRedrive) -> list[Fact]:
     ]
 
 
-def state(seen: SeenAuto) -> list[Fact]:
+def state(seen: AutoWithStatus) -> list[Fact]:
     """Its state, who set it, its next look, and the letters that it had."""
     return facts_in(AUTOMATION, seen, (STATE,))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from celery_dlq.archive.reading import Finding, Found
+from celery_dlq.archive.reading import ArchivedLetter, Finding
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import REDACTED, Redactor
 from celery_dlq.model.group import Group
@@ -103,7 +103,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     return {"file": finding.key, "problem": finding.problem.value, "meaning": finding.reason}
 
 
-def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
+def archived_record(found: ArchivedLetter, redactor: Redactor) -> dict[str, Any]:
     """An archived letter, without secrets, except in the bodies of messages."""
     line, content = found.line, found.line["content"]
     opened = _opened(line)

@@ -19,7 +19,7 @@ from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.letter.functions import functions_of
 from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
-from celery_dlq.view.automations import SeenAuto, seen_autos
+from celery_dlq.view.automations import AutoWithStatus, autos_with_status
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks, own_senders
@@ -231,7 +231,7 @@ def check_auto_redrives(session: Session) -> Findings:
         return
     session.load_tasks()
     session.queue.automations  # noqa: B018 - checks the definitions against the app's tasks
-    for seen in seen_autos(session.store, autos, session.store.now()):
+    for seen in autos_with_status(session.store, autos, session.store.now()):
         yield from _auto(session, seen)
     if session.store.leases.to_do(lease_of(session.cli.app)).lease_free_in_s <= 0:
         yield warning(
@@ -252,7 +252,7 @@ def check_handlers(session: Session) -> Findings:
         yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
 
 
-def _auto(session: Session, seen: SeenAuto) -> Findings:
+def _auto(session: Session, seen: AutoWithStatus) -> Findings:
     name, anywhere = seen.auto.name, replace(seen.auto.where, states=frozenset(State))
     if seen.stopped:
         # Only a suspension needs attention: a pause was a person's decision.

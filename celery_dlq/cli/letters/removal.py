@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import click
 
-from celery_dlq.api.erasure import Erased, Erasure, Found, SpooledLetters
+from celery_dlq.api.erasure import Erased, Erasure, ErasurePlan, SpooledLetters
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, NamingGroup, leave, reading
 from celery_dlq.cli.options import (
@@ -217,7 +217,7 @@ def _erasure(session: Session, ids: Sequence[str], conditions: Sequence[str]) ->
         raise click.UsageError(f"{error}.") from error
 
 
-def _look(session: Session, erasure: Erasure) -> Found:
+def _look(session: Session, erasure: Erasure) -> ErasurePlan:
     with reading(f"The spool {session.queue.spool.directory}", "dlq_spool_dir"):
         return erasure.look()
 
@@ -227,7 +227,7 @@ def _remark(session: Session, *remarks: str) -> None:
         session.error(remark)
 
 
-def places_of(found: Found) -> Iterator[str]:
+def places_of(found: ErasurePlan) -> Iterator[str]:
     """The letters that would be erased: a sentence for the store, one for the archive, and one for texts."""
     states = Counter(state.value for state in found.stored.values())
     if states:
@@ -241,7 +241,7 @@ def places_of(found: Found) -> Iterator[str]:
         yield f"In texts: {', '.join(f'{count:,} in {place}' for place, count in places.items())}."
 
 
-def question(found: Found) -> str:
+def question(found: ErasurePlan) -> str:
     """The question before an erasure."""
     texts = counted(len(found.mentions), "other text")
     parts = [
@@ -264,7 +264,7 @@ def result_of(result: Erased) -> str:
     return f"Erased {'; '.join(filter(None, parts)) or 'nothing'}."
 
 
-def remarks(found: Found, command: Command) -> Iterator[str]:
+def remarks(found: ErasurePlan, command: Command) -> Iterator[str]:
     """Where such letters are left, and what a person has to do.
 
     :param command: makes the command line of another command.
@@ -288,7 +288,7 @@ def remarks(found: Found, command: Command) -> Iterator[str]:
         yield from (finding.reason for finding in found.archived.unread)
 
 
-def of_redriven(before: Found) -> Iterator[str]:
+def of_redriven(before: ErasurePlan) -> Iterator[str]:
     """A remark about letters whose messages were sent back before they were erased."""
     redriven = sum(state is State.REDRIVEN for state in before.stored.values())
     if redriven:

@@ -24,7 +24,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.automation import EVERY
 from celery_dlq.model.handling import Handling, HandlingState
 from celery_dlq.view import automations as view
-from celery_dlq.view.automations import SeenAuto
+from celery_dlq.view.automations import AutoWithStatus
 from celery_dlq.view.fields import as_record
 from celery_dlq.view.operations import given_orders
 
@@ -47,7 +47,7 @@ _FIELDS: Sequence[Field] = (
 _WAITING = (Column("LETTERS", right=True, rigid=True), Column("WAIT BECAUSE", fold=True))
 
 
-def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
+def auto_parts(found: Sequence[AutoWithStatus], command: Command) -> list[Part]:
     """The screen of all automations, or a sentence if there are none."""
     if not found:
         return [f"{view.NO_AUTOMATIONS}; see: {command('help', 'auto-redrive')}"]
@@ -57,7 +57,9 @@ def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
     ]
 
 
-def whole_auto_parts(seen: SeenAuto, latest: Sequence[Handling], command: Command) -> list[Part]:
+def whole_auto_parts(
+    seen: AutoWithStatus, latest: Sequence[Handling], command: Command
+) -> list[Part]:
     """The screen of one automation."""
     redrive, try_it = seen.redrive, command("auto", "try", seen.auto.name)
     return [
@@ -88,7 +90,7 @@ def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
     ]
 
 
-def _resume(seen: SeenAuto, command: Command) -> str:
+def _resume(seen: AutoWithStatus, command: Command) -> str:
     """The command that lets it run again: by its own name, or that of all."""
     own = seen.status.state is seen.state and seen.stopped.startswith("it is")
     return command("auto", "resume", *([seen.auto.name] if own else []))
@@ -261,18 +263,18 @@ def history(
     session.say_next(page.next)
 
 
-def _seen_all(session: Session) -> list[SeenAuto]:
+def _seen_all(session: Session) -> list[AutoWithStatus]:
     session.load_tasks()
-    return view.seen_autos(session.store, session.queue.all_automations, session.screen.now)
+    return view.autos_with_status(session.store, session.queue.all_automations, session.screen.now)
 
 
-def _seen(session: Session, name: str) -> SeenAuto:
+def _seen(session: Session, name: str) -> AutoWithStatus:
     """The automation ``name``.
 
     :raises UnknownAutomation: the app has none with this name.
     """
     auto = session.queue.automation_named(name)
-    return view.seen_auto(session.store, auto, session.screen.now)
+    return view.auto_with_status(session.store, auto, session.screen.now)
 
 
 def _running(session: Session, name: str | None) -> str:

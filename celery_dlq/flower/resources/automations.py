@@ -135,21 +135,23 @@ class Move(Handler):
             self.see(f"{page}?done={act}")
 
 
-def look(queue: DeadLetterQueue) -> tuple[AutoStatus, list[facts.SeenAuto]]:
+def look(queue: DeadLetterQueue) -> tuple[AutoStatus, list[facts.AutoWithStatus]]:
     """The status of all automations together, and each of them."""
     store = redacting(queue.store, queue.redactor)
     status = store.automations.statuses().get(EVERY, AutoStatus(name=EVERY))
-    return status, facts.seen_autos(store, queue.all_automations, times.utc_now())
+    return status, facts.autos_with_status(store, queue.all_automations, times.utc_now())
 
 
-def look_up(queue: DeadLetterQueue, name: str, limit: int) -> tuple[facts.SeenAuto, list[Handling]]:
+def look_up(
+    queue: DeadLetterQueue, name: str, limit: int
+) -> tuple[facts.AutoWithStatus, list[Handling]]:
     """An automation, and the latest letters that it had.
 
     :raises UnknownAutomation: the app has none with this name.
     """
     auto, store = queue.automation_named(name), redacting(queue.store, queue.redactor)
     latest = store.automations.find(name=name, limit=limit).rows
-    return facts.seen_auto(store, auto, times.utc_now()), [*latest]
+    return facts.auto_with_status(store, auto, times.utc_now()), [*latest]
 
 
 def attempt(queue: DeadLetterQueue, name: str) -> tuple[Look, list[str]]:
@@ -160,11 +162,11 @@ def attempt(queue: DeadLetterQueue, name: str) -> tuple[Look, list[str]]:
     :raises SettingsError: a definition does not fit the app.
     """
     auto, now = queue.automation_named(name), times.utc_now()
-    seen = facts.seen_auto(redacting(queue.store, queue.redactor), auto, now)
+    seen = facts.auto_with_status(redacting(queue.store, queue.redactor), auto, now)
     return queue.try_auto(name), facts.in_the_way(seen, now)
 
 
-def _parts(seen: facts.SeenAuto) -> list[tuple[str, list[facts.Fact]]]:
+def _parts(seen: facts.AutoWithStatus) -> list[tuple[str, list[facts.Fact]]]:
     """The definition, orders and conditions of an automation, with their titles."""
     parts: list[tuple[str, Iterable[facts.Fact]]] = [("Definition", facts.definition(seen.auto))]
     if seen.redrive is not None:
@@ -187,7 +189,7 @@ def _move(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> No
         queue.resume_auto(name, who=who, why=why)
     else:
         store = redacting(queue.store, queue.redactor)
-        seen = facts.seen_auto(store, queue.automation_named(name), times.utc_now())
+        seen = facts.auto_with_status(store, queue.automation_named(name), times.utc_now())
         if seen.stopped:
             raise OperationError(f"{name!r} does not run: {seen.stopped}. Resume it first.")
         queue.run_auto(name, who=who)
@@ -198,7 +200,9 @@ def _records(queue: DeadLetterQueue, name: str = EVERY) -> dict[str, Any]:
     autos = [auto for auto in queue.all_automations if name in (EVERY, auto.name)]
     store = redacting(queue.store, queue.redactor)
     return {
-        "automations": [*map(facts.auto_record, facts.seen_autos(store, autos, times.utc_now()))]
+        "automations": [
+            *map(facts.auto_record, facts.autos_with_status(store, autos, times.utc_now()))
+        ]
     }
 
 

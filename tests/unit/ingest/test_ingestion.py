@@ -10,7 +10,7 @@ from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import IngestError, RecordRefused, StoreUnavailable
 from celery_dlq.ingest.ingestion import Ingestion
 from celery_dlq.ingest.letters import LetterMaker
-from celery_dlq.ingest.source import Taken
+from celery_dlq.ingest.source import BrokerMessage
 from celery_dlq.store.base import Filter, Saved
 from celery_dlq.worker.grouping import Grouping
 
@@ -40,7 +40,7 @@ class Source:
 
 def message(task_id, queue):
     headers = {"id": task_id, "task": "shop.charge"}
-    return Taken(
+    return BrokerMessage(
         envelope=envelope(headers=headers, queue=queue, routing_key=queue),
         tag=f"tag-{task_id}",
         handle=task_id,

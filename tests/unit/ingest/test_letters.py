@@ -11,7 +11,7 @@ from support.factories import T0, envelope
 
 from celery_dlq.base.redact import Redactor
 from celery_dlq.ingest.letters import RULE, LetterMaker, Origin, origin_of, recall_times
-from celery_dlq.ingest.source import Taken, body_alone
+from celery_dlq.ingest.source import BrokerMessage, body_alone
 from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.grouping import Grouping
@@ -39,7 +39,7 @@ def taken(headers=None, tag="", **changes):
     values = {"queue": "", "routing_key": "", **changes}
     if headers is not None:
         values["headers"] = headers
-    return Taken(envelope=envelope(**values), tag=tag, handle=None)
+    return BrokerMessage(envelope=envelope(**values), tag=tag, handle=None)
 
 
 def task_headers(**more):
@@ -151,7 +151,7 @@ def test_whatever_it_holds_it_becomes_a_letter_that_can_be_stored(headers, body)
 
 
 def test_a_body_alone_is_a_letter_too():
-    made = maker().make(Taken(envelope=body_alone(b"\xff"), tag="", handle=None), T0)
+    made = maker().make(BrokerMessage(envelope=body_alone(b"\xff"), tag="", handle=None), T0)
     assert (made.placed, made.letter.envelope.body) == (False, b"\xff")
 
 
