@@ -5,6 +5,7 @@ import signal
 import warnings
 from dataclasses import replace
 
+import celery
 import pytest
 from support.workers.task_tracer import Run
 
@@ -78,7 +79,11 @@ def test_only_the_process_that_began_a_run_ends_it(app, child, code):
     assert (ended.state, ended.result.retval, ended.message) == ("SUCCESS", "the parent's", None)
 
 
-@pytest.mark.parametrize(("where", "code"), [("in the body", 1), ("in a hook", 0)])
+# Before 5.7, an error in the hook ends the process.
+IN_A_HOOK = 0 if celery.VERSION >= (5, 7) else 1
+
+
+@pytest.mark.parametrize(("where", "code"), [("in the body", 1), ("in a hook", IN_A_HOOK)])
 def test_so_it_is_whatever_a_class_of_the_user_does(app, where, code):
     forks = Forks(raising(ConnectionError("the bank is down")))
 
