@@ -3,12 +3,15 @@
 Loaded with ``-p``, and so before Celery's conftest and tests import what is replaced here.
 """
 
+from unittest.mock import Mock
+
 import celery
 import celery.worker.request
 import pytest
 from celery.contrib.testing import mocks
 
 from celery_dlq import DeadLetterQueue, DLQTask
+from celery_dlq.worker.body.ending import begin_run
 from celery_dlq.worker.end.classes import RecordedRequest
 from celery_dlq.worker.end.request import DLQRequest
 
@@ -68,7 +71,19 @@ def _readable(make):
     return message
 
 
+def _without_capture(start):
+    """Celery's mock consumers have every attribute, and so a capture that is a mock."""
+
+    def start_strategy(self, app, consumer, **kwargs):
+        if isinstance(consumer, Mock):
+            consumer.dlq = None
+        return start(self, app, consumer, **kwargs)
+
+    return start_strategy
+
+
 DLQTask.wire = _InstantQueue.of
+DLQTask.start_strategy = _without_capture(DLQTask.start_strategy)
 celery.Celery.task_cls = celery.Task = DLQTask
 # Before Celery's own class is replaced, on which this one is based.
 assert not issubclass(RecordedRequest, DLQRequest)
@@ -81,6 +96,7 @@ mocks.task_message_from_sig.__defaults__ = (True, mocks.TaskMessage)
 def _dlq_is_the_default(app):
     assert issubclass(app.Task, DLQTask)
     assert celery.Task is DLQTask
+    begin_run()  # as a worker does, whose tracer these tests do without
 
 
 def pytest_collection_finish(session):
