@@ -42,7 +42,7 @@ from celery_dlq.archive.segment import (
     time_of,
 )
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
-from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion, Segment
+from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion, Segment, pages
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -270,15 +270,10 @@ class Archive:
 
     def _closed(self, wanted: Filter) -> Iterator[LetterKey]:
         """The closed letters that are there now, the newest first."""
-        after: str | None = None
-        while True:
-            page = self._store().letters.find(wanted, limit=_LISTED_TOGETHER, after=after)
+        for page in pages(self._store().letters.find, wanted, _LISTED_TOGETHER):
             for one in page.letters:
                 if one.closed_at is not None:
                     yield LetterKey(
                         task_id=one.task_id, last_failed_at=one.last_failed_at,
                         closed_at=one.closed_at,
                     )  # fmt: skip
-            after = page.next
-            if after is None:
-                return
