@@ -22,7 +22,7 @@ import yaml
 import celery_dlq
 from celery_dlq import hooks, testing, tickets
 from celery_dlq.api.groups import Groups
-from celery_dlq.api.metrics import Recorder
+from celery_dlq.api.recorder import Recorder
 from celery_dlq.cli import dlq, exits
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES
 from celery_dlq.redrive.operation import Operations

@@ -18,7 +18,7 @@ from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import Repairs, described
 from celery_dlq.redrive.loop import OnProgress, RunResult, run_operation
-from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.orders import check_orders
 from celery_dlq.redrive.plan import (
     Plan,
     Trial,

@@ -1,94 +1,21 @@
-"""Checks orders by themselves. Then says how many letters a redrive may send now: its rate, its canary, the
-guard that judges outcomes, and the limits of letters in flight. Counts, outcomes and times enter; allowances,
-waits and causes leave."""
+"""How many letters a redrive may send now: its rate, its canary, the guard that judges outcomes, and the
+limits of letters in flight. Counts, outcomes and times enter; allowances, waits and causes leave."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from celery_dlq.errors import OrdersError
 from celery_dlq.model.operation import (
-    Checking,
     Counts,
     Guard,
     Orders,
     Pacing,
-    Repair,
     Sending,
     SendingState,
 )
-
-#: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
-#: them all in about this many seconds, at most this many a second.
-_SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
-
-
-def suggested_pacing(count: int) -> Mapping[str, str]:
-    """A canary and a rate for a redrive of this many letters, as a user types them; empty for few
-    letters."""
-    rate = min(_FASTEST, math.ceil(count / _SPREAD_S))
-    return {"canary": f"{_CANARY}", "rate": f"{rate}/s"} if count >= _SUGGEST_FROM else {}
-
-
-def check_orders(orders: Orders) -> None:
-    """Check everything that can be checked without looking for letters.
-
-    :raises OrdersError: a number is wrong, or two orders contradict each other.
-    """
-    problems = [
-        *_pacing_problems(orders.pacing),
-        *_guard_problems(orders.guard),
-        *_checking_problems(orders.checking),
-        *_repair_problems(orders.repair),
-    ]
-    if problems:
-        raise OrdersError(" ".join(problems))
-
-
-def _pacing_problems(pacing: Pacing) -> Iterator[str]:
-    if pacing.rate is not None and not 0 < pacing.rate < float("inf"):
-        yield f"The rate must be above zero, not {pacing.rate!r}."
-    if not 0 <= pacing.ramp_s < float("inf"):
-        yield f"The ramp must be a time, not {pacing.ramp_s!r} seconds."
-    if pacing.ramp_s and pacing.rate is None:
-        yield "A ramp leads up to a rate; give that, too."
-    if pacing.canary < 0:
-        yield f"The canary must be a number of letters, not {pacing.canary!r}."
-    for name in ("limit", "batch", "max_in_flight", "max_queue_depth"):
-        value = getattr(pacing, name)
-        if value is not None and value < 1:
-            yield f"{name} must be 1 or more, not {value!r}."
-
-
-def _guard_problems(guard: Guard) -> Iterator[str]:
-    if not 0 < guard.ratio <= 1:
-        yield f"The guard's ratio must be above 0 and at most 1, not {guard.ratio!r}."
-    for name in ("window", "least", "in_a_row"):
-        value = getattr(guard, name)
-        if value < 1:
-            yield f"The guard's {name} must be 1 or more, not {value!r}."
-
-
-def _checking_problems(checking: Checking) -> Iterator[str]:
-    if checking.max_redrives is not None and checking.max_redrives < 1:
-        yield f"max_redrives must be 1 or more, not {checking.max_redrives!r}."
-    for name in ("max_age_s", "validate_timeout_s"):
-        value = getattr(checking, name)
-        if value is not None and not value > 0:
-            yield f"{name} must be above zero, not {value!r}."
-
-
-def _repair_problems(repair: Repair) -> Iterator[str]:
-    if repair.countdown_s is not None and repair.eta is not None:
-        yield "A countdown and an eta contradict each other; leave one of them out."
-    if repair.countdown_s is not None and not 0 <= repair.countdown_s < float("inf"):
-        yield f"The countdown must be a time, not {repair.countdown_s!r} seconds."
-    if repair.eta is not None and repair.eta.tzinfo is None:
-        yield "The eta needs a time zone."
-
 
 #: A paced redrive sends in steps of about this many seconds, so that its rate is even.
 STEP_S = 0.25

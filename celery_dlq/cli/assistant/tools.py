@@ -37,7 +37,7 @@ from celery_dlq.cli.selection import select
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.operation import Orders, Pacing
-from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.orders import check_orders
 from celery_dlq.redrive.plan import make_plan, try_first
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times

@@ -17,7 +17,7 @@ from celery_dlq.cli.screens.parts import (
     table_of,
 )
 from celery_dlq.model.operation import ENDED, OperationState, Orders, Sending
-from celery_dlq.redrive.pacing import suggested_pacing
+from celery_dlq.redrive.orders import suggested_pacing
 from celery_dlq.store.base import Operation
 from celery_dlq.view import times
 from celery_dlq.view.fields import facts_in

@@ -28,7 +28,7 @@ from celery_dlq.flower.resources.letter_acts import ACTS, Reach, reach
 from celery_dlq.flower.resources.letters import values_lack_to
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.redrive.pacing import suggested_pacing
+from celery_dlq.redrive.orders import suggested_pacing
 from celery_dlq.redrive.plan import Plan, failed_before, redrivable
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import records

@@ -21,7 +21,7 @@ from celery_dlq.model.automation import AutoMode
 from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
-from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.orders import check_orders
 from celery_dlq.settings.validation import BOOLEAN, TEXT, Allowed, is_number, number, refuse, whole
 from celery_dlq.store.base import Filter, Scope
 

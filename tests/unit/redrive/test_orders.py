@@ -4,7 +4,7 @@ import pytest
 
 from celery_dlq.errors import OrdersError
 from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
-from celery_dlq.redrive.pacing import check_orders
+from celery_dlq.redrive.orders import check_orders
 
 
 def test_the_defaults_make_sense():

@@ -7,7 +7,7 @@ import pytest
 from support.factories import T0, attempt, letter
 from support.stores.losses import lost_letter, trouble
 
-from celery_dlq.api.metrics import Recorder
+from celery_dlq.api.recorder import Recorder
 from celery_dlq.model.group import Mark, Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
