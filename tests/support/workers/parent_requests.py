@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from billiard.einfo import ExceptionInfo
 from celery import Celery
+from celery.worker import state
 from celery.worker.request import create_request_cls
 
 from celery_dlq import DLQTask
@@ -104,3 +105,31 @@ def request_maker(app):
         return request
 
     return make
+
+
+def arrivals(app, consumer):
+    """Lets requests with these headers come to ``consumer``."""
+    make = request_maker(app)
+
+    def arrive(**headers):
+        request = make(**headers)
+        state.task_reserved(request)
+        consumer.on_task_request(request)
+        return request
+
+    return arrive
+
+
+class Ticks:
+    """The timer of a worker, whose calls are made when the test says so."""
+
+    def __init__(self):
+        self.ticks = []
+
+    def call_after(self, seconds, call):
+        self.ticks.append(call)
+
+    def tick(self):
+        ticks, self.ticks = self.ticks, []
+        for call in ticks:
+            call()

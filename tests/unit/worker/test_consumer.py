@@ -9,7 +9,7 @@ from celery.worker import state
 from kombu import Connection
 from kombu.common import QoS
 from support.factories import letter
-from support.workers.parent_requests import charging_app, held_desk, request_maker
+from support.workers.parent_requests import arrivals, charging_app, held_desk
 
 from celery_dlq.model.headers import RELEASE_HEADER
 from celery_dlq.worker import consumer as capture_module
@@ -62,15 +62,7 @@ def consumer(app, capture):
 
 @pytest.fixture
 def arrive(app, consumer):
-    make = request_maker(app)
-
-    def arrive(**headers):
-        request = make(**headers)
-        state.task_reserved(request)
-        consumer.on_task_request(request)
-        return request
-
-    return arrive
+    return arrivals(app, consumer)
 
 
 def fail(capture):

@@ -6,7 +6,7 @@ import pytest
 from celery.exceptions import Reject
 from celery.worker import state
 from support.factories import T0
-from support.workers.parent_requests import charging_app, einfo, held_desk, request_maker
+from support.workers.parent_requests import arrivals, charging_app, einfo, held_desk
 
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
 from celery_dlq.store.base import Drop
@@ -87,16 +87,7 @@ def copies(desk, consumer):
 
 @pytest.fixture
 def arrive(app, copies, consumer):
-    """Lets a message with these headers come."""
-    make = request_maker(app)
-
-    def arrive(**headers):
-        request = make(**headers)
-        state.task_reserved(request)
-        consumer.on_task_request(request)
-        return request
-
-    return arrive
+    return arrivals(app, consumer)
 
 
 def release(copy):

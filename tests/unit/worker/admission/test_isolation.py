@@ -2,6 +2,7 @@
 
 import pytest
 from celery.worker import state
+from support.workers.parent_requests import Ticks
 
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.isolation import HOLD_S, IsolatedRun
@@ -17,21 +18,14 @@ class Fake:
         return self.id
 
 
-class Worker:
+class Worker(Ticks):
     """A consumer, its timer, and a pool that starts whatever it is given."""
 
     def __init__(self):
+        super().__init__()
         self.controller, self.timer = self, self
-        self.started, self.ticks, self.slots_given_back = [], [], 0
+        self.started, self.slots_given_back = [], 0
         self.now = 0.0
-
-    def call_after(self, seconds, call):
-        self.ticks.append(call)
-
-    def tick(self):
-        ticks, self.ticks = self.ticks, []
-        for call in ticks:
-            call()
 
     def on_task_request(self, request):
         request._apply_result = "the pool's"

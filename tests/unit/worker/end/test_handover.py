@@ -17,7 +17,7 @@ from celery.worker.request import Request
 from celery.worker.worker import WorkController
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 from support.factories import delivery
-from support.workers.parent_requests import Message, charging_app
+from support.workers.parent_requests import Message, Ticks, charging_app
 
 from celery_dlq import Reason
 from celery_dlq.errors import PoolFailed
@@ -45,32 +45,25 @@ class Prefork:
         return result
 
 
-class Worker:
+class Worker(Ticks):
     """Celery's WorkController and its consumer, as far as a request passes them."""
 
     _process_task = WorkController._process_task
     _process_task_sem = WorkController._process_task_sem
 
     def __init__(self, pool):
+        super().__init__()
         self.pool, self.controller, self.timer = pool, self, self
         self.semaphore = LaxBoundedSemaphore(2)
         self._quick_acquire, self._quick_release = self.semaphore.acquire, self.semaphore.release
         self.on_task_request = (
             self._process_task_sem if getattr(pool, "uses_semaphore", False) else self._process_task
         )
-        self.ticks, self.refused = [], []
+        self.refused = []
 
     def join(self):
         handover = HandOver(self, lambda *refused: self.refused.append(refused))
         self.on_task_request = handover.join()
-
-    def call_after(self, seconds, call):
-        self.ticks.append(call)
-
-    def tick(self):
-        ticks, self.ticks = self.ticks, []
-        for call in ticks:
-            call()
 
     def receive(self, request):
         state.task_reserved(request)
