@@ -102,7 +102,7 @@ def clear(file: mmap.mmap) -> None:
 
 
 def write_entry(file: mmap.mmap, start: int, facts: bytes, body: bytes) -> int | None:
-    """Write an entry at ``start``; returns where the next one begins, or None if there is no room."""
+    """Write an entry at ``start``. Returns the start of the next one, or None if the entry does not fit."""
     size = len(facts) + len(body)
     following = _after(start, size)
     if following + _HEAD.size > len(file):

@@ -192,8 +192,8 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
 
 
 def audited(find: Callable[[Store, str], str], store: Store, prefix: str) -> str:
-    """The id that ``find`` finds by its beginning, or ``prefix`` itself if there is none. A letter, and the
-    letters of a group, may have been deleted, and the acts on them are still in the audit.
+    """The whole id that begins with ``prefix``, or ``prefix`` itself if no letter or group has such an id:
+    they may have been deleted, and the audit still has the acts on them.
 
     :param find: :func:`letter_id` or :func:`fingerprint`.
     :raises AmbiguousId: several ids match.

@@ -140,8 +140,8 @@ class Claims(ListenedRole[StoreListener]):
         out: their sending is in a state other than ``sending``. Concurrent claims never take the same
         letter.
 
-        :param of_every_cause: take a letter of each cause in turn instead, first of those of which the
-            operation has sent none.
+        :param of_every_cause: take one letter of each cause in turn. The causes of which the operation has
+            sent no letter come first.
         """
         rescue(self.connection, now)
         left = _is_left_for(operation.id)

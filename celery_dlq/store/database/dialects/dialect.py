@@ -132,7 +132,7 @@ class Dialect(ABC):
     #: Options of each table, as SQLAlchemy takes them.
     table_options: ClassVar[Mapping[str, str]] = {}
 
-    #: Makes the type of a text of up to so many characters, which is compared byte by byte.
+    #: Makes the type of a text that has at most this many characters, and is compared byte by byte.
     short_text: ClassVar[Any] = sa.String
 
     @abstractmethod
