@@ -67,7 +67,7 @@ def as_record(one: Any, names: Sequence[str] = (), **given: Any) -> dict[str, An
     :param given: values that take the place of a field with this name, or follow the fields.
     """
     shown = [*(names or [item.name for item in fields(one)]), *given]
-    return record_of(map(Field, dict.fromkeys(shown)), one, **given)
+    return {name: plain(given[name] if name in given else getattr(one, name)) for name in shown}
 
 
 def plain(value: Any) -> Any:
