@@ -202,6 +202,10 @@ class ArchiveDamaged(ArchiveError):
     """A file of the archive is damaged; run: celery -A <app> dlq archive verify."""
 
 
+class ContentsSealed(CeleryDLQError):
+    """The contents are encrypted and cannot be read here; run: celery dlq help encryption."""
+
+
 class ExporterError(CeleryDLQError):
     """The exporter cannot listen there; choose another --address or --port."""
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.base.redact import Redactor
+from celery_dlq.base.redact import Redactor, safe_repr
+from celery_dlq.base.sealing import Keyring, read_keys
 from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.announcer import Announcer
@@ -175,6 +176,26 @@ class AppParts:
                 self.app.loader.import_default_modules()
             self._has_imported = True
         return parameters_of(self.app, task) or ()
+
+    @cached_property
+    def keyring(self) -> Keyring | None:
+        """The keys that encrypt the contents of letters; None without ``dlq_encryption_keys``. A function of
+        the user is called once.
+
+        :raises SettingsError: the keys are not valid, or the function failed.
+        :raises MissingExtra: the package ``cryptography`` is not installed.
+        """
+        given = self.settings.encryption_keys
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            try:
+                given = find_hook(given)()
+            except Exception as error:  # the function of the user may raise anything
+                raise SettingsError(
+                    f"dlq_encryption_keys: the function failed: {safe_repr(error)}. See {page('encryption')}."
+                ) from error
+        return Keyring(read_keys(given))
 
     @cached_property
     def hooks(self) -> Hooks:

@@ -11,6 +11,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.settings.validation import (
     ARCHIVE_URL,
     BOOLEAN,
+    ENCRYPTION_KEYS,
     EXCEPTIONS,
     HOOKS,
     MAYBE_CALLABLE,
@@ -204,6 +205,18 @@ class Settings:
     redact: Sequence[str] = _setting(
         (), NAMES,
         "Additional parts of names whose values are hidden wherever letters are shown.",
+    )
+    encryption_keys: Any = _setting(  # noqa: RUF009 - it makes a field
+        None, ENCRYPTION_KEYS,
+        "Keys that encrypt the contents of letters: a dict of keys of 32 bytes, in base64, by name, or a "
+        "function, or its dotted name, that returns one. The first key encrypts, all decrypt. None for no "
+        "encryption. Needs the extra crypto.",
+    )
+    subject: object | None = _setting(
+        None, MAYBE_CALLABLE,
+        "Function, or its dotted name, that gets the args and kwargs of a message and returns the person "
+        "that it is about, such as a customer's number, or None. The letter is encrypted with a key of that "
+        "person, which dlq forget --subject destroys. Needs dlq_encryption_keys.",
     )
     unpacked_max_size: int = _setting(
         134_217_728, whole(1_048_576, 2**50),

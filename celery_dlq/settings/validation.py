@@ -122,6 +122,10 @@ MAYBE_CALLABLE = Allowed(
     "a callable or its dotted name, or None",
     lambda value: value is None or _names_callable(value),
 )
+ENCRYPTION_KEYS = Allowed(
+    "a dict of keys in base64 by name, a callable that returns one or its dotted name, or None",
+    lambda value: value is None or isinstance(value, Mapping) or _names_callable(value),
+)
 RULES = Allowed(
     "a list of celery_dlq.Rule objects",
     lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
@@ -178,7 +182,7 @@ STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 _FROM_VARIABLES = {"store_url": STORE_URL_VARIABLE}
 
 #: The settings whose values are not shown.
-_SECRET = frozenset({"store_url", "search_redacted_key"})
+_SECRET = frozenset({"store_url", "search_redacted_key", "encryption_keys"})
 
 PREFIX = "dlq_"
 _DOCS = page("settings")
@@ -223,6 +227,12 @@ def read_values(
         if problem:
             problems.append(problem)
             del chosen[name]
+    if chosen.get("subject") is not None and chosen.get("encryption_keys") is None:
+        problems.append(
+            "dlq_subject needs dlq_encryption_keys: a person's letters are erased by destroying their key. "
+            f"See {page('encryption')}."
+        )
+        del chosen["subject"]
     settings: Any = definition(**chosen)
     base, cap = settings.retry_base, settings.retry_cap
     if base > cap:

@@ -411,6 +411,7 @@ def _check(app: Any) -> None:
     queue.check_rules()
     queue.hooks.check()
     queue.grouping  # noqa: B018 - imports the recipe for fingerprints
+    queue.keyring  # noqa: B018 - no letter can be stored without the keys
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
     why = not_covered(app)
