@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from celery_dlq.base.redact import Redactor, safe_repr
 from celery_dlq.base.sealing import Keyring, read_keys
@@ -190,7 +190,7 @@ class AppParts:
             return None
         if not isinstance(given, Mapping):
             try:
-                given = find_hook(given)()
+                given = cast("Callable[[], Any]", find_hook(given))()
             except Exception as error:  # the function of the user may raise anything
                 raise SettingsError(
                     f"dlq_encryption_keys: the function failed: {safe_repr(error)}. See {page('encryption')}."
