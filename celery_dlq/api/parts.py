@@ -229,7 +229,7 @@ class AppParts:
         # Producers import tasks, and should not have to load SQLAlchemy.
         from celery_dlq.store.sql import SQLStore
 
-        return SQLStore.from_settings(self.settings, self.announcer(), self.client)
+        return SQLStore.from_settings(self.settings, self.announcer(), self.client, self.keyring)
 
     def prepare_store(self) -> None:
         """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no

@@ -13,6 +13,7 @@ from celery_dlq.api.groups import Groups
 from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.base.redact import Redactor
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
@@ -96,7 +97,13 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         announcer = self.announcer()
         process = SaverProcess(
             partial(
-                _open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node), secrets
+                _open_saver,
+                url,
+                timeout,
+                values,
+                Client(Role.SCRIBE, self.client.node),
+                secrets,
+                self.keyring,
             ),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
@@ -262,6 +269,7 @@ def _open_saver(
     value_limit: int,
     client: Client,
     secrets: tuple[Iterable[str], str] = ((), ""),
+    ring: Keyring | None = None,
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
@@ -275,7 +283,7 @@ def _open_saver(
     notes = Notes()
     store = SQLStore(
         url, timeout=timeout, listener=notes, client=client, value_limit=value_limit,
-        redactor=Redactor(*secrets),
+        redactor=Redactor(*secrets), ring=ring,
     )  # fmt: skip
     return save_and_note
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KEY_SIZE = 32
 
 #: The beginning of a sealed value as bytes; its last byte says which kind of key sealed it.
-_BY_RING, _BY_PERSON = b"dlq\x01", b"dlq\x02"
+_BY_RING, _BY_PERSON = b"\x89dlq sealed\x01", b"\x89dlq sealed\x02"
 
 #: The beginning of a sealed value as text.
 TEXT_PREFIX = "dlq-sealed:"

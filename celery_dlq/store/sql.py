@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import FilterError
 from celery_dlq.settings import Settings
 from celery_dlq.store.archiving import Archiving
@@ -57,6 +58,7 @@ class SQLStore:
     :param value_limit: the most values of a letter's arguments that are kept for searches; 0 for none, also
         not of its message.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
+    :param ring: the keys that seal the contents of letters; None if they are not sealed.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -69,11 +71,16 @@ class SQLStore:
         client: Client | None = None,
         value_limit: int = 24,
         redactor: Redactor = KNOWN,
+        ring: Keyring | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database: Database = Database(url, timeout=timeout, client=client)
         transactions = Transactions(
-            self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
+            self.database,
+            value_limit=value_limit,
+            redactor=redactor,
+            ring=ring,
+            monotonic=monotonic,
         )
         listener = listener or StoreListener()
         self.transactions: Transactions = transactions
@@ -112,7 +119,11 @@ class SQLStore:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, listener: StoreListener | None = None, client: Client | None = None
+        cls,
+        settings: Settings,
+        listener: StoreListener | None = None,
+        client: Client | None = None,
+        ring: Keyring | None = None,
     ) -> SQLStore:
         """The store that the settings name."""
         return cls(
@@ -122,6 +133,7 @@ class SQLStore:
             client=client,
             value_limit=settings.search_values,
             redactor=Redactor(settings.redact, settings.search_redacted_key),
+            ring=ring,
         )
 
     def __repr__(self) -> str:

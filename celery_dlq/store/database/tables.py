@@ -1,5 +1,5 @@
 """The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
-deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, and reports.
+deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, keys, and reports.
 This module has no behaviour."""
 
 from __future__ import annotations
@@ -67,6 +67,9 @@ letter: sa.Table = _table(
     sa.Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
     # The fingerprint that a recipe made, if the letter is counted in a group with another one.
     sa.Column("raw_fingerprint", name(64), nullable=False, server_default=""),
+    # The label of the key that its contents are sealed with, or "@" and the id of a person, who has a key;
+    # empty if they are not sealed.
+    sa.Column("sealed_by", name(64), nullable=False, server_default=""),
     sa.UniqueConstraint("task_id"),
 )
 
@@ -78,6 +81,9 @@ for _column in (
     letter.c.root_id,
 ):  # fmt: skip
     sa.Index(None, _column, letter.c.state, letter.c.last_failed_at, letter.c.id)
+
+# For the number of letters of each key, for a rotation, and for the letters of a person.
+sa.Index(None, letter.c.sealed_by, letter.c.id)
 
 # The large values of each letter. A database writes a whole row again, or its pages, when one value in it
 # changes, and the values that change are small. The columns that a redrive reads come first.
@@ -420,6 +426,17 @@ segment: sa.Table = _table(
     sa.Column("sha256", name(64), nullable=False),
     *_each(Moment, "first_failed_at", "last_failed_at", "archived_at"),
 )
+
+# Keys that are sealed with the ring of dlq_encryption_keys: those of persons, by an id that is derived from
+# the name, and the one with which values and names are hashed.
+key: sa.Table = _table(
+    "celery_dlq_key",
+    sa.Column("id", name(32), primary_key=True),
+    sa.Column("sealed", LONG_TEXT, nullable=False),
+    # The label of the key of the ring.
+    sa.Column("sealed_by", name(64), nullable=False),
+)
+sa.Index(None, key.c.sealed_by)
 
 # The last report of each work that is done again and again, and of trouble with the flight recorder, as JSON.
 report: sa.Table = _table(

@@ -14,9 +14,11 @@ from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeV
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.sealing import begin_sealing
 
 #: The key in a connection's ``info`` of the calls that follow its transaction.
 _AFTER_COMMIT = "celery_dlq_after_commit"
@@ -47,6 +49,7 @@ class Transactions:
     :param database: the database in which they run.
     :param value_limit: the most values of a letter's arguments that they keep for searches.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
+    :param ring: the keys that seal the contents of letters; None if they are not sealed.
     :param monotonic: counts seconds.
     """
 
@@ -56,9 +59,11 @@ class Transactions:
         *,
         value_limit: int,
         redactor: Redactor = KNOWN,
+        ring: Keyring | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = database
+        self.ring: Keyring | None = ring
         self.searched: Searched = Searched(value_limit, redactor)
         self._monotonic = monotonic
         self._checked_in: int | None = None
@@ -71,7 +76,12 @@ class Transactions:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.read`."""
-        return self._run(self.database.read, work)
+
+        def begun(connection: Connection) -> T:
+            begin_sealing(connection, self.ring, writes=False)
+            return work(connection)
+
+        return self._run(self.database.read, begun)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.write`. The calls
@@ -80,6 +90,7 @@ class Transactions:
         def begun(connection: Connection) -> tuple[T, list[Callable[[], None]]]:
             # A new list, because a try that failed has written nothing.
             calls = connection.info[_AFTER_COMMIT] = list[Callable[[], None]]()
+            begin_sealing(connection, self.ring, writes=True)
             return work(connection), calls
 
         result, calls = self._run(self.database.write, begun)

@@ -38,7 +38,7 @@ def test_every_text_comes_back(text: str) -> None:
 def test_bytes_come_back_and_are_not_in_the_sealed_value(value: bytes) -> None:
     sealed = ring().seal(value, PLACE)
     assert is_sealed(sealed)
-    assert len(value) < 5 or value not in sealed
+    assert len(value) < 4 or value not in sealed[12:]
     assert ring().open(sealed, PLACE) == value
 
 
@@ -67,7 +67,7 @@ def test_a_value_cannot_be_read_in_another_place() -> None:
         ring().open(sealed, "4712/body")
 
 
-@pytest.mark.parametrize("at", range(0, 120, 7))
+@pytest.mark.parametrize("at", range(0, 130, 7))
 def test_a_value_of_which_one_bit_was_changed_cannot_be_read(at: int) -> None:
     sealed = bytearray(ring().seal(b"the contents of a letter", PLACE))
     sealed[at] ^= 1
@@ -108,7 +108,7 @@ def test_a_process_makes_a_new_key_before_one_seals_too_many_values(
     monkeypatch.setattr("celery_dlq.base.sealing._VALUES_PER_KEY", 2)
     one = ring()
     sealed = [one.seal(b"4711", PLACE) for _ in range(5)]
-    assert len({value[:72] for value in sealed}) == 3
+    assert len({value[:80] for value in sealed}) == 3
     assert {one.open(value, PLACE) for value in sealed} == {b"4711"}
 
 
