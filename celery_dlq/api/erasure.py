@@ -1,6 +1,6 @@
 """Erases the letters of a person.
 
-Task ids, or conditions on arguments such as ``args.user_id=7``, enter. A condition is checked against the
+Task ids, a person as ``dlq_subject`` names it, or conditions on arguments such as ``args.user_id=7``, enter. A condition is checked against the
 current message of a letter, and against its message before each edit. A look says where such letters are; an
 erasure removes them from the store and from the archive, with what is noted about them elsewhere. Letters in
 the files of the spool are found, but stay there: a drain moves them into the store.
@@ -133,11 +133,15 @@ SHORTEST_TEXT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Meant:
-    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+    """Which letters are to be erased: those with one of the ids, those of a person, or those that meet all
+    conditions."""
 
     #: Task ids, as stored.
     ids: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    #: The person as ``dlq_subject`` names it, and the id of that person's key; empty for others.
+    subject: str = ""
+    person_id: str = ""
 
     @property
     def detail(self) -> dict[str, object]:
@@ -146,12 +150,18 @@ class Meant:
             return {"letter": self.ids[0]}
         if self.ids:
             return by_filter(Filter(ids=self.ids))
+        if self.subject:
+            return {"person": self.person_id}
         return {"where": [one.place for one in self.conditions]}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The values that are long enough to be searched in other texts."""
-        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
+        return tuple(one for one in self._texts if len(one) >= SHORTEST_TEXT)
+
+    @property
+    def _texts(self) -> list[str]:
+        return [*filter(None, [self.subject]), *(one.text for one in self.conditions)]
 
     @property
     def short(self) -> tuple[str, ...]:
@@ -177,10 +187,14 @@ class Matcher:
     def is_line(self, line: Line) -> bool:
         """Whether the letter of a line is meant."""
         letter = line["letter"]
+        if self.meant.subject:
+            return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
         return self._is_meant(letter["task_id"], letter["task"], envelopes_of(line))
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
+        if self.meant.subject:
+            return letter.subject == self.meant.subject
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
@@ -264,6 +278,8 @@ class ErasurePlan:
     unread: Mapping[str, str]
     #: Texts of people, handlers and filters that mention the values.
     mentions: tuple[Mention, ...]
+    #: Whether the person has a key.
+    has_key: bool = False
 
     @property
     def ids(self) -> frozenset[str]:
@@ -274,7 +290,7 @@ class ErasurePlan:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to erase."""
-        return bool(self.ids or self.mentions or self.is_unfinished)
+        return bool(self.ids or self.mentions or self.is_unfinished or self.has_key)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -294,12 +310,15 @@ class Erased:
     segments: Mapping[str, str]
     #: Texts that were changed.
     mentions: int
+    #: Whether the person's key was destroyed.
+    key: bool = False
 
 
 class Erasure:
     """Erases letters.
 
-    :param archive: None if the store has none.
+    :param archive: None if the store has none, or if a person's key is destroyed, without which what it has
+        sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     """
 
@@ -337,6 +356,8 @@ class Erasure:
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
+            has_key=bool(self.meant.person_id)
+            and self._store.keys.has_person(self.meant.person_id),
         )
 
     def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
@@ -359,7 +380,14 @@ class Erasure:
             archived=archived,
             segments=segments,
             mentions=self._replace_texts(),
+            key=found.has_key and self._destroy_key(),
         )
+
+    def _destroy_key(self) -> bool:
+        """Destroy the person's key, unless a message of that person still needs it: one that a redrive is
+        sending, waits for a retry, or is in the spool."""
+        left = [*self._stored(), *self._parked(), *spooled(self._spool, self._matcher)]
+        return not left and self._store.keys.destroy(self.meant.person_id)
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
         """The segments that were replaced, and how many letters were removed from them."""
@@ -412,9 +440,15 @@ class Erasure:
         if self.meant.ids:
             yield from chunks(self.meant.ids, _READ_TOGETHER)
             return
+        if (
+            self.meant.subject and not self.meant.person_id
+        ):  # no letter is sealed with a person's key
+            return
         last = 0
         while True:
-            ids, last = self._store.erasing.letters_after(last, limit=_READ_TOGETHER)
+            ids, last = self._store.erasing.letters_after(
+                last, limit=_READ_TOGETHER, person_id=self.meant.person_id
+            )
             if not ids:
                 return
             yield ids

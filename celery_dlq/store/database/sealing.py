@@ -28,6 +28,16 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
     tables.group: ("message",),
     tables.operation: ("wanted", "orders"),
     tables.audit: ("detail",),
+    tables.key: ("sealed",),
+}
+
+#: The columns that say what a row of these tables is about. They never change.
+OWNERS: Mapping[sa.Table, tuple[str, ...]] = {
+    **dict.fromkeys(CONTENTS, ("task_id",)),
+    tables.group: ("fingerprint",),
+    tables.operation: ("id",),
+    tables.key: ("id",),
+    tables.audit: ("act", "at"),
 }
 
 #: The row of the key with which values and names are hashed.
@@ -81,9 +91,23 @@ class Sealing:
         opened = {
             name: self._open(row[name], _place(table, owner, name))
             for name in CONTENTS[table]
-            if row.get(name) and is_sealed(row[name])
+            if row.get(name) and (row.get("sealed_by") or is_sealed(row[name]))
         }
         return {**row, **opened}
+
+    def seal_again(self, table: sa.Table, row: Row) -> dict[str, Any]:
+        """``row`` with its contents sealed with the first key of the ring. Those that are sealed with it stay
+        as they are, and so do those of persons.
+
+        :raises ContentsSealed: as :meth:`open`.
+        """
+        owner = "/".join(str(row[name]) for name in OWNERS[table])
+        ring, old = self.ring, {}
+        for name in CONTENTS[table]:
+            if row[name] and not (ring and is_sealed(row[name]) and ring.is_current(row[name])):
+                old[name] = row[name]
+        named = {name: row[name] for name in ("sealed_by",) if name in row}
+        return {**row, **self.seal(table, self.open(table, {**old, **named}, owner), owner)}
 
     def person(self, subject: str) -> PersonKey:
         """The key of the person ``subject``; a new one if there is none."""

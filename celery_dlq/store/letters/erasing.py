@@ -84,13 +84,18 @@ class Erasing(StoreRole):
     """Erases letters for ever."""
 
     @reads
-    def letters_after(self, after: int, *, limit: int) -> tuple[list[str], int]:
+    def letters_after(
+        self, after: int, *, limit: int, person_id: str = ""
+    ) -> tuple[list[str], int]:
         """The task ids of the next letters in the order in which they came into the store, and the number of
         the last one. A letter keeps its number when it fails again.
 
         :param after: the number of the previous one; 0 for the first ones.
+        :param person_id: only letters that are sealed with the key of this person.
         """
         stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        if person_id:
+            stored = stored.where(letter.c.sealed_by == f"@{person_id}")
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
         return [row.task_id for row in rows], rows[-1].id if rows else after
 

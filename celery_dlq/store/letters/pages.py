@@ -18,6 +18,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
@@ -219,8 +220,11 @@ def likely(connection: Connection, wanted: Filter, limit: int) -> set[int]:
     if not wanted.search:
         return newest_with_all(connection, wanted)
     texts = {wanted.search.strip(), *variable_parts(wanted.search)[:MESSAGE_LIMIT]}
+    key = sealing_of(connection).hash_key
     found = {
-        number for text in texts for number in newest_with(connection, hash_of_value(text), None)
+        number
+        for text in texts
+        for number in newest_with(connection, hash_of_value(text, key), None)
     }
     parts = list(_of_groups(connection, wanted, wanted.search, limit))
     if parts:
