@@ -120,14 +120,14 @@ class RetentionAPI(AppParts):
     def erasure(
         self, *, ids: Sequence[str] = (), where: Sequence[str] = (), subject: str = ""
     ) -> Erasure:
-        """An erasure of the letters with one of these task ids, of those of a person, or of those that meet all
-        conditions.
+        """An erasure of the letters with one of these task ids, of those of a person, or of those that meet
+        all conditions.
 
         :param ids: whole task ids.
         :param where: conditions such as ``args.user_id=7``. Import the app's tasks first, because their
             parameters say which positional argument has that name.
-        :param subject: the person as ``dlq_subject`` names it. Its key is destroyed, so that nobody can read its
-            letters in the archive, in backups and in replicas, either.
+        :param subject: the person as ``dlq_subject`` names it. The person's key is destroyed, so that letters
+            in the archive, in backups and in replicas cannot be read, either.
         :raises ValueError: none of the three is given, or several are.
         :raises RepairError: a condition is wrong.
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.

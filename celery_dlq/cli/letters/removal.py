@@ -188,8 +188,8 @@ def forget(
 
     They are removed from the store, in whatever state they are, and from the archive. The value is also
     replaced in notes, in the audit and in the filters of operations that have ended. With --subject, the
-    person's key is destroyed, so that letters in the archive, in backups and in replicas cannot be read. Needs
-    --why. Exits with 4 if such letters are left elsewhere, or if letters could not be read.
+    person's key is destroyed, so that letters in the archive, in backups and in replicas cannot be read.
+    Needs --why. Exits with 4 if such letters are left elsewhere, or if letters could not be read.
     """
     if [bool(ids), bool(conditions), bool(subject)].count(True) != 1:
         raise click.UsageError("Give either --task-id, --where or --subject.")
