@@ -1,10 +1,11 @@
 """Erases the letters of a person.
 
-Task ids, a person as ``dlq_subject`` names it, or conditions on arguments such as ``args.user_id=7``, enter. A
-condition is checked against the current message of a letter, and against its message before each edit. A look
-says where such letters are; an erasure removes them from the store and from the archive, with what is noted
-about them elsewhere. A person's letters in the archive stay there, and cannot be read without the key, which is
-destroyed. Letters in the files of the spool are found, but stay there: a drain moves them into the store.
+Task ids, a person as ``dlq_subject`` names it, or conditions on arguments such as ``args.user_id=7``, enter.
+A condition is checked against the current message of a letter, and against its message before each edit. A
+look says where such letters are; an erasure removes them from the store and from the archive, with what is
+noted about them elsewhere. A person's letters in the archive stay there, and cannot be read without the key,
+which is destroyed. Letters in the files of the spool are found, but stay there: a drain moves them into the
+store.
 """
 
 from __future__ import annotations
