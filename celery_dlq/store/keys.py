@@ -20,7 +20,7 @@ from celery_dlq.store.database.tables import content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
 from celery_dlq.store.rows.query import OF_LETTER, count_rows
-from celery_dlq.store.rows.rows import Row, part_of
+from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.terms import replace_terms
 
 #: Rows that are sealed again in one transaction. A worker that writes to one of them waits for its end.
@@ -109,9 +109,14 @@ class Keys(StoreRole):
             is_after = sa.tuple_(*order) > sa.tuple_(*map(sa.literal, after))
             following = following.where(order[0] >= after[0], is_after)
         rows = self.connection.execute(following.with_for_update()).mappings().all()
-        changed = sum(self._seal_row(table, row) for row in rows)
+        again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
+        for part in (letter, content) if table is letter else (table,):
+            self._write(part, again)
+        # The values of letters that were not sealed were hashed without the store's key.
+        clear = [(row["id"], {**row}) for row in rows if row.get("sealed_by") == ""]
+        replace_terms(self.connection, clear, self._transactions.searched.value_limit)
         last = [rows[-1][column.name] for column in order] if len(rows) == TOGETHER else None
-        return changed, last
+        return len(again), last
 
     def _following(self, table: sa.Table) -> sa.Select[Any]:
         """The rows of ``table`` that may have to be sealed again, with all that this needs."""
@@ -127,31 +132,34 @@ class Keys(StoreRole):
             sa.select(*named, letter.c.sealed_by, *contents).join(content, OF_LETTER).where(*is_old)
         )
 
-    def _seal_row(self, table: sa.Table, row: Row) -> bool:
-        """Seal a row again; returns whether that changed it. What cannot be read stays."""
-        sealing, parts = (
-            sealing_of(self.connection),
-            (table,) if table is not letter else (letter, content),
-        )
+    def _sealed_again(self, table: sa.Table, row: Row) -> dict[str, Any] | None:
+        """The row, sealed with the first key; None if it is, or if it cannot be read."""
+        sealing = sealing_of(self.connection)
         try:
-            again = [(part, sealing.seal_again(part, row)) for part in parts]
+            again = sealing.seal_again(table, row)
+            if table is letter:
+                again = sealing.seal_again(content, again)
         except ContentsSealed:
-            return False
-        label = {} if table in _OTHERS else {"sealed_by": self._label}
-        changed = label | {
-            name: values[name]
-            for part, values in again
-            for name in CONTENTS[part]
-            if values[name] != row[name]
-        }
-        for part in parts if changed else ():
-            this = (part.c[column.name] == row[column.name] for column in part.primary_key.columns)
-            self.connection.execute(sa.update(part).where(*this).values(part_of(part, changed)))
-        if table is letter and not row["sealed_by"]:
-            # Its values were hashed without the store's key.
-            limit = self._transactions.searched.value_limit
-            replace_terms(self.connection, [(row["id"], row)], limit)
-        return bool(changed)
+            return None
+        if table not in _OTHERS:
+            return {**again, "sealed_by": self._label}
+        return None if again == row else again
+
+    def _write(self, table: sa.Table, rows: Sequence[Row]) -> None:
+        names = [name for name in ("sealed_by", *CONTENTS[table]) if name in table.c]
+        keys = [*table.primary_key.columns]
+        change = (
+            sa.update(table)
+            .where(*(column == sa.bindparam(f"of_{column.name}") for column in keys))
+            .values({name: sa.bindparam(f"new_{name}") for name in names})
+        )
+        if rows:
+            values = [
+                {f"of_{one.name}": row[one.name] for one in keys}
+                | {f"new_{name}": row[name] for name in names}
+                for row in rows
+            ]
+            self.connection.execute(change, values)
 
     @writes
     def _note(self, rows: int, who: str) -> None:
