@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
-from celery_dlq.errors import PayloadError, RepairError
+from celery_dlq.errors import ContentsSealed, PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
@@ -186,15 +186,28 @@ class Matcher:
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
 
-    def is_line(self, line: Line) -> bool:
-        """Whether the letter of a line is meant."""
+    def is_line(
+        self, line: Line, messages: Callable[[Line], Iterable[Envelope]] = envelopes_of
+    ) -> bool:
+        """Whether the letter of a line is meant.
+
+        :param messages: returns the messages that a line holds.
+        """
         letter = line["letter"]
         if self.meant.subject:
             return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
-        return self._is_meant(letter["task_id"], letter["task"], envelopes_of(line))
+        try:
+            found = messages(line) if self.meant.conditions else ()
+        except ContentsSealed as error:
+            self.unread[letter["task_id"]] = str(error)
+            return False
+        return self._is_meant(letter["task_id"], letter["task"], found)
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
+        if letter.unreadable and not self.meant.ids:
+            self.unread[letter.task_id] = letter.unreadable
+            return False
         if self.meant.subject:
             return letter.subject == self.meant.subject
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
@@ -339,8 +352,11 @@ class Erasure:
         :raises OSError: the spool cannot be read.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed.
+        :raises ContentsSealed: messages have to be read, and are encrypted with a key that is not here.
         """
         self._matcher.unread.clear()
+        if self.meant.conditions:
+            self._store.erasing.check_keys()
         archive = self._archive
         # In the order in which letters move, so that none moves past the search.
         in_spool = tuple(spooled(self._spool, self._matcher))
@@ -430,12 +446,15 @@ class Erasure:
         )
 
     def _search(self, archive: Archive) -> Search:
-        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line))
+        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._is_line))
 
     def _stored(self) -> Iterator[Line]:
         for ids in self._pages():
             lines = self._store.archiving.read(ids, _STORED)
-            yield from (line for line in lines if self._matcher.is_line(line))
+            yield from (line for line in lines if self._is_line(line))
+
+    def _is_line(self, line: Line) -> bool:
+        return self._matcher.is_line(line, self._store.archiving.messages)
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""

@@ -300,6 +300,8 @@ class Operation:
     ended_at: datetime | None = None
     #: How many messages were sent again because they had vanished.
     sent_again: int = 0
+    #: Why its filter and its orders cannot be decrypted here, so that it cannot run; empty if they can be.
+    unreadable: str = ""
 
     @property
     def lease_name(self) -> str:

@@ -31,7 +31,7 @@ from celery_dlq.store.rows.query import (
     newest_of,
     one_of,
 )
-from celery_dlq.store.rows.rows import bare, letter_from, parked_letter
+from celery_dlq.store.rows.rows import bare, letter_from, shown_parked
 from celery_dlq.store.rows.terms import newest_with, newest_with_all
 
 # A list does not need the other columns, which are large; WHOLE has them.
@@ -93,11 +93,12 @@ def page_of(connection: Connection, marks: Sequence[Mark], limit: int) -> Page:
 def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
     """The letters of ``numbers``, which :func:`_number` gives."""
     listed = _LISTED.where(letter.c.id.in_([number for number in numbers if number > 0]))
-    found = {row["id"]: letter_from(row) for row in connection.execute(listed).mappings()}
+    shown = map(sealing_of(connection).shown_letter, connection.execute(listed).mappings())
+    found = {row["id"]: letter_from(row) for row in shown}
     waiting = [-number for number in numbers if number < 0]
     if waiting:
         rows = connection.execute(select(parked).where(parked.c.id.in_(waiting))).mappings()
-        found |= {-row["id"]: bare(parked_letter(row)) for row in rows}
+        found |= {-row["id"]: bare(shown_parked(connection, row)) for row in rows}
     return found
 
 
