@@ -1,9 +1,11 @@
 """Erases the letters of a person.
 
-Task ids, or conditions on arguments such as ``args.user_id=7``, enter. A condition is checked against the
-current message of a letter, and against its message before each edit. A look says where such letters are; an
-erasure removes them from the store and from the archive, with what is noted about them elsewhere. Letters in
-the files of the spool are found, but stay there: a drain moves them into the store.
+Task ids, a person as ``dlq_subject`` names it, or conditions on arguments such as ``args.user_id=7``, enter.
+A condition is checked against the current message of a letter, and against its message before each edit. A
+look says where such letters are; an erasure removes them from the store and from the archive, with what is
+noted about them elsewhere. A person's letters in the archive stay there, and cannot be read without the key,
+which is destroyed. Letters in the files of the spool are found, but stay there: a drain moves them into the
+store.
 """
 
 from __future__ import annotations
@@ -133,11 +135,15 @@ SHORTEST_TEXT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Meant:
-    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+    """Which letters are to be erased: those with one of the ids, those of a person, or those that meet all
+    conditions."""
 
     #: Task ids, as stored.
     ids: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    #: The person as ``dlq_subject`` names it, and the id of that person's key; empty for others.
+    subject: str = ""
+    person_id: str = ""
 
     @property
     def detail(self) -> dict[str, object]:
@@ -146,12 +152,18 @@ class Meant:
             return {"letter": self.ids[0]}
         if self.ids:
             return by_filter(Filter(ids=self.ids))
+        if self.subject:
+            return {"person": self.person_id}
         return {"where": [one.place for one in self.conditions]}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The values that are long enough to be searched in other texts."""
-        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
+        return tuple(one for one in self._texts if len(one) >= SHORTEST_TEXT)
+
+    @property
+    def _texts(self) -> list[str]:
+        return [*filter(None, [self.subject]), *(one.text for one in self.conditions)]
 
     @property
     def short(self) -> tuple[str, ...]:
@@ -182,6 +194,8 @@ class Matcher:
         :param messages: returns the messages that a line holds.
         """
         letter = line["letter"]
+        if self.meant.subject:
+            return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
         try:
             found = messages(line) if self.meant.conditions else ()
         except ContentsSealed as error:
@@ -191,6 +205,8 @@ class Matcher:
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
+        if self.meant.subject:
+            return letter.subject == self.meant.subject
         if letter.unreadable and self.meant.conditions:
             self.unread[letter.task_id] = letter.unreadable
             return False
@@ -277,6 +293,8 @@ class ErasurePlan:
     unread: Mapping[str, str]
     #: Texts of people, handlers and filters that mention the values.
     mentions: tuple[Mention, ...]
+    #: Whether the person has a key.
+    has_key: bool = False
 
     @property
     def ids(self) -> frozenset[str]:
@@ -287,7 +305,7 @@ class ErasurePlan:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to erase."""
-        return bool(self.ids or self.mentions or self.is_unfinished)
+        return bool(self.ids or self.mentions or self.is_unfinished or self.has_key)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -307,12 +325,15 @@ class Erased:
     segments: Mapping[str, str]
     #: Texts that were changed.
     mentions: int
+    #: Whether the person's key was destroyed.
+    key: bool = False
 
 
 class Erasure:
     """Erases letters.
 
-    :param archive: None if the store has none.
+    :param archive: None if the store has none, or if a person's key is destroyed, without which what it has
+        sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     """
 
@@ -353,6 +374,8 @@ class Erasure:
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
+            has_key=bool(self.meant.person_id)
+            and self._store.keys.has_person(self.meant.person_id),
         )
 
     def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
@@ -375,7 +398,14 @@ class Erasure:
             archived=archived,
             segments=segments,
             mentions=self._replace_texts(),
+            key=found.has_key and self._destroy_key(),
         )
+
+    def _destroy_key(self) -> bool:
+        """Destroy the person's key, unless a message of that person still needs it: one that a redrive is
+        sending, waits for a retry, or is in the spool."""
+        left = [*self._stored(), *self._parked(), *spooled(self._spool, self._matcher)]
+        return not left and self._store.keys.destroy(self.meant.person_id)
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
         """The segments that were replaced, and how many letters were removed from them."""
@@ -431,9 +461,15 @@ class Erasure:
         if self.meant.ids:
             yield from chunks(self.meant.ids, _READ_TOGETHER)
             return
+        if (
+            self.meant.subject and not self.meant.person_id
+        ):  # no letter is sealed with a person's key
+            return
         last = 0
         while True:
-            ids, last = self._store.erasing.letters_after(last, limit=_READ_TOGETHER)
+            ids, last = self._store.erasing.letters_after(
+                last, limit=_READ_TOGETHER, person_id=self.meant.person_id
+            )
             if not ids:
                 return
             yield ids

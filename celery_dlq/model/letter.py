@@ -172,6 +172,9 @@ class DeadLetter:
     #: The canvas that the message is part of: ``chord``, ``chain``, ``group``, or empty.
     canvas: str
     tags: tuple[str, ...]
+    #: The person that its message is about, by dlq_subject; empty if none. The store does not keep the name:
+    #: it seals the letter with the person's key.
+    subject: str = ""
     #: The name of the route that its last failure is on: see :class:`~celery_dlq.Route`; empty if none.
     route: str = ""
     redrive_count: int = 0
@@ -190,8 +193,6 @@ class DeadLetter:
     #: not at once.
     parking: str = ""
     due_at: datetime | None = None
-    #: The name of the person whom it is about (``dlq_subject``), while it is on its way into the store.
-    subject: str = ""
     #: Set by the store if its contents, which are then empty, cannot be decrypted: why not.
     unreadable: str = ""
 

@@ -221,8 +221,11 @@ def likely(connection: Connection, wanted: Filter, limit: int) -> set[int]:
     if not wanted.search:
         return newest_with_all(connection, wanted)
     texts = {wanted.search.strip(), *variable_parts(wanted.search)[:MESSAGE_LIMIT]}
+    key = sealing_of(connection).hash_key
     found = {
-        number for text in texts for number in newest_with(connection, hash_of_value(text), None)
+        number
+        for text in texts
+        for number in newest_with(connection, hash_of_value(text, key), None)
     }
     parts = list(_of_groups(connection, wanted, wanted.search, limit))
     if parts:
