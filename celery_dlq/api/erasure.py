@@ -205,11 +205,11 @@ class Matcher:
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
-        if letter.unreadable and not self.meant.ids:
-            self.unread[letter.task_id] = letter.unreadable
-            return False
         if self.meant.subject:
             return letter.subject == self.meant.subject
+        if letter.unreadable and self.meant.conditions:
+            self.unread[letter.task_id] = letter.unreadable
+            return False
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:

@@ -109,7 +109,7 @@ def envelopes_of(line: Line, sealing: Sealing | None = None) -> Iterator[Envelop
     letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
     changes = [row_of(tables.change, change) for change in line.get("changes", ())]
     row = {**letter, **message}
-    yield envelope_from(sealing.open_letter(row) if sealing else row)
+    yield envelope_from(sealing.open(tables.letter, row, row["task_id"]) if sealing else row)
     for change in changes:
         opened = sealing.open(tables.change, change, row["task_id"]) if sealing else change
         yield envelope_from(opened)
@@ -312,11 +312,9 @@ class Archiving(StoreRole):
                 sealing_of(self.connection),
             )
             rows = [
-                without_secrets(
-                    sealing.open_letter(_letter_row(line, reopen=reopen, origin=origin, now=now)),
-                    stored,
-                )
-                for line in back.values()
+                without_secrets(sealing.open(letter, row, key), stored)
+                for key, line in back.items()
+                for row in [_letter_row(line, reopen=reopen, origin=origin, now=now)]
             ]
             for row in rows:
                 if not row["sealed_by"].startswith("@"):

@@ -24,15 +24,14 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
-from celery_dlq.store.rows.audit import REDRIVE, owner_of, write_audit
+from celery_dlq.store.rows.audit import REDRIVE, write_audit
 from celery_dlq.store.rows.bodies import check_sizes, with_body
 from celery_dlq.store.rows.query import WHOLE, Conditions, in_states
-from celery_dlq.store.rows.resealing import Resealed, reseal
 from celery_dlq.store.rows.rows import (
     Row,
     envelope_from,
@@ -113,7 +112,7 @@ class Audit(StoreRole):
 
 
 def _act(connection: Connection, row: Row) -> AuditRow:
-    shown = sealing_of(connection).shown(audit, row, owner_of(row))
+    shown = sealing_of(connection).shown(audit, row, owner_of(audit, row))
     why_not = {"unreadable": shown.pop("unreadable")} if "unreadable" in shown else {}
     return AuditRow(**{**shown, "detail": why_not or json.loads(shown["detail"])})
 
@@ -241,10 +240,12 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
     made_in = fit(letter, {"message_release": edit.release})
     sealing, key, sealed_by = sealing_of(connection), row["task_id"], row["sealed_by"]
-    if sealing.ring is not None and not sealed_by:
-        sealed_by = sealing.ring.label
-        reseal(connection, {key: Resealed(row["id"], "", sealed_by)})
-    sealed = sealing.seal_letter({**after, **shown, **made_in}, key, sealed_by)
+    changes = {**after, **shown, **made_in}
+    if not sealed_by and (sealed_by := sealing.label_for("")):
+        # The letter was stored in clear, and becomes sealed as a whole.
+        others = {name: row[name] for name in (*CONTENTS[letter], *CONTENTS[tables.content])}
+        changes = {**others, **changes, "sealed_by": sealed_by}
+    sealed = sealing.seal(letter, changes, key, sealing.sealer(sealed_by))
     for table in (letter, tables.content):
         changed = part_of(table, sealed)
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
@@ -264,7 +265,7 @@ def lock_dead(connection: Connection, task_id: str) -> Row | None:
     found = connection.execute(stored).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
-    return sealing_of(connection).open_letter(with_body(connection, found))
+    return sealing_of(connection).open(letter, with_body(connection, found), found["task_id"])
 
 
 def has_message(row: Row, message: Envelope) -> bool:
