@@ -186,18 +186,16 @@ class Matcher:
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
 
-    def is_line(
-        self, line: Line, messages: Callable[[Line], Iterable[Envelope]] = envelopes_of
-    ) -> bool:
+    def is_line(self, line: Line, opened: Callable[[Line], Line] = lambda line: line) -> bool:
         """Whether the letter of a line is meant.
 
-        :param messages: returns the messages that a line holds.
+        :param opened: decrypts a line.
         """
         letter = line["letter"]
         if self.meant.subject:
             return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
         try:
-            found = messages(line) if self.meant.conditions else ()
+            found = envelopes_of(opened(line)) if self.meant.conditions else ()
         except ContentsSealed as error:
             self.unread[letter["task_id"]] = str(error)
             return False
@@ -205,11 +203,11 @@ class Matcher:
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
-        if self.meant.subject:
-            return letter.subject == self.meant.subject
-        if letter.unreadable and self.meant.conditions:
+        if letter.unreadable and not self.meant.ids:
             self.unread[letter.task_id] = letter.unreadable
             return False
+        if self.meant.subject:
+            return letter.subject == self.meant.subject
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
@@ -454,7 +452,7 @@ class Erasure:
             yield from (line for line in lines if self._is_line(line))
 
     def _is_line(self, line: Line) -> bool:
-        return self._matcher.is_line(line, self._store.archiving.messages)
+        return self._matcher.is_line(line, self._store.archiving.opened)
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""

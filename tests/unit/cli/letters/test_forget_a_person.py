@@ -56,7 +56,7 @@ def test_the_letters_and_the_key_are_gone(run, letters):
 def test_letters_in_the_archive_can_no_longer_be_read(run, read, letters):
     result = run("archive", "run", "--all", "--yes")
     assert result.exit_code == 0, result.output
-    assert read("archive", "show", "b1")["args"] == [7]
+    assert read("archive", "show", "b1")["content"]["args"] == [7]
     result = run("forget", "--subject", "customer 7", *WHY, "--yes")
     assert result.exit_code == 0, result.stderr
     shown = run("archive", "show", "b1")
