@@ -346,7 +346,7 @@ def facts_of(
 
 
 def sealed(facts: bytes, body: bytes, ring: Keyring) -> tuple[bytes, bytes]:
-    """The facts and the body of an entry, encrypted together. They are the facts of an entry without a body."""
+    """The facts and the body of an entry, encrypted together as the facts of an entry without a body."""
     return ring.seal(_FACTS.pack(len(facts)) + facts + body, _PLACE), b""
 
 
