@@ -43,7 +43,7 @@ def keep_from_log(ring: Keyring) -> None:
 
 
 def hidden(text: str) -> str:
-    """``text`` as it may be in the log."""
+    """``text`` as it may be in the log, and in columns of the store that are not encrypted."""
     return text if _ring is None else HIDDEN
 
 
@@ -66,10 +66,12 @@ def _hiding(make: Make) -> Make:
         if not is_dump and not name.startswith(_LOGGERS):
             return make(name, level, path, line, text, args, exc_info, *more, **rest)
         made = make(name, level, path, line, text, args, None, *more, **rest)
-        if exc_info and exc_info[1] is not None:
-            made.exc_text = traceback_text(exc_info[1], _message_of)
         if not name.startswith("celery_dlq"):
             made.args = _without_contents(made.args, is_dump=is_dump)
+        if exc_info and exc_info[1] is not None:
+            made.exc_text = traceback_text(exc_info[1], _message_of)
+            if isinstance(made.args, dict):
+                made.args["exc"] = _shown(exc_info[1], is_dump=False)
         return made
 
     return record

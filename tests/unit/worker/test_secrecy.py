@@ -73,7 +73,7 @@ def test_celerys_line_about_a_failure_has_the_types_and_places_only(keeps, writt
     text = written.getvalue()
     assert SECRET not in text
     assert SECRET not in repr(vars(found[0])), "handlers of the user's own read these"
-    assert f"Task shop.charge[one] raised unexpected: {HIDDEN}" in text
+    assert f"Task shop.charge[one] raised unexpected: ValueError {HIDDEN}" in text
     assert "test_secrecy.py" in text
     assert f"KeyError: {HIDDEN}" in text
     assert f"ValueError: {HIDDEN}" in text
