@@ -7,6 +7,7 @@ from benchmarks import (
     budget,
     capture,
     decide,
+    encryption,
     given_back,
     idle,
     killed,
@@ -48,6 +49,7 @@ RUNS = {
     "partitions": partitions.run,
     "archive": archive.run,
     "values": values.run,
+    "encryption": encryption.run,
 }
 
 for name in sys.argv[1:] or RUNS:

@@ -29,6 +29,7 @@ if os.environ["BENCH_STORE"]:
         dlq_search_values=int(os.environ["BENCH_VALUES"]),
         dlq_recorder=bool(os.environ["BENCH_RECORDER"]),
         dlq_log_lines=int(os.environ["BENCH_LINES"]),
+        dlq_encryption_keys=json.loads(os.environ["BENCH_KEYS"]),
     )
 
 if os.environ["BENCH_VISIBILITY"]:

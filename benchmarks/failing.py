@@ -16,6 +16,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from benchmarks.letters import shop_letter
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import StoreError
 from celery_dlq.store.sql import SQLStore
 
@@ -38,11 +39,11 @@ class Failures:
 
 
 @contextlib.contextmanager
-def failing(store_url: str, rate: float) -> Iterator[Failures]:
+def failing(store_url: str, rate: float, ring: Keyring | None = None) -> Iterator[Failures]:
     """Tasks that fail, ``rate`` in a second, in a process of their own until the ``with`` block ends."""
     spawning = multiprocessing.get_context("spawn")
     over, results = spawning.Event(), spawning.Queue()
-    process = spawning.Process(target=_fail, args=(store_url, rate, over, results))
+    process = spawning.Process(target=_fail, args=(store_url, rate, ring, over, results))
     process.start()
     failures = Failures([])
     try:
@@ -53,8 +54,10 @@ def failing(store_url: str, rate: float) -> Iterator[Failures]:
         process.join()
 
 
-def _fail(store_url: str, rate: float, over: Event, results: Queue[Any]) -> None:
-    workers = [_Worker(store_url, WORKERS / rate, number) for number in range(WORKERS)]
+def _fail(
+    store_url: str, rate: float, ring: Keyring | None, over: Event, results: Queue[Any]
+) -> None:
+    workers = [_Worker(store_url, WORKERS / rate, number, ring) for number in range(WORKERS)]
     threads = [threading.Thread(target=worker.run, args=(over,)) for worker in workers]
     for thread in threads:
         thread.start()
@@ -68,10 +71,10 @@ class _Worker:
     """Fails every ``every_s`` seconds, however long the store takes; what has failed meanwhile is saved
     together."""
 
-    def __init__(self, store_url: str, every_s: float, number: int) -> None:
+    def __init__(self, store_url: str, every_s: float, number: int, ring: Keyring | None) -> None:
         self.times: list[tuple[float, float]] = []
         self.refused = 0
-        self._store, self._every_s = SQLStore(store_url, timeout=30), every_s
+        self._store, self._every_s = SQLStore(store_url, timeout=30, ring=ring), every_s
         self._drawn, self._due = random.Random(), time.monotonic() + every_s * number / WORKERS
 
     def run(self, over: Event) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.rounds import compare
 from benchmarks.services import BROKER, RABBITMQ, fresh_postgres
-from benchmarks.worker import new_queue
+from benchmarks.worker import KEYS, new_queue
 from celery_dlq import DeadLetterQueue, DLQTask, Filter
 from celery_dlq.cli.redrive.running import redrive_tuning
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
@@ -54,7 +54,7 @@ def _compare(title: str, broker: str, store_url: str) -> float:
     ways: dict[str, Callable[[], float]] = {
         RQ: _by_rq,
         LOOP: partial(_by_hand, broker, store_url),
-        REDRIVE: partial(_redrive, broker, store_url),
+        REDRIVE: partial(redrive, broker, store_url),
     }
     return compare(
         f"redrive of {LETTERS} letters of 2 kB, {title} (RQ: Redis)",
@@ -91,9 +91,10 @@ def fresh_queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[t
     assert found == expected, (found, expected)
 
 
-def _redrive(broker: str, store_url: str) -> float:
+def redrive(broker: str, store_url: str, encrypted: bool = False) -> float:
+    """Letters per second of a redrive from this store to this broker."""
     with fresh_queue(broker, LETTERS) as (app, queue):
-        app.conf.dlq_store_url = store_url
+        app.conf.update(dlq_store_url=store_url, dlq_encryption_keys=KEYS if encrypted else None)
         app.task(_charge, name="bench.charge", base=DLQTask, shared=False)
         dlq = DeadLetterQueue.of(app)
         for start in range(0, LETTERS, 1_000):

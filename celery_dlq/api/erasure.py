@@ -1,9 +1,11 @@
 """Erases the letters of a person.
 
-Task ids, or conditions on arguments such as ``args.user_id=7``, enter. A condition is checked against the
-current message of a letter, and against its message before each edit. A look says where such letters are; an
-erasure removes them from the store and from the archive, with what is noted about them elsewhere. Letters in
-the files of the spool are found, but stay there: a drain moves them into the store.
+Task ids, a person as ``dlq_subject`` names it, or conditions on arguments such as ``args.user_id=7``, enter.
+A condition is checked against the current message of a letter, and against its message before each edit. A
+look says where such letters are; an erasure removes them from the store and from the archive, with what is
+noted about them elsewhere. A person's letters in the archive stay there, and cannot be read without the key,
+which is destroyed. Letters in the files of the spool are found, but stay there: a drain moves them into the
+store.
 """
 
 from __future__ import annotations
@@ -134,11 +136,15 @@ SHORTEST_TEXT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Meant:
-    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+    """Which letters are to be erased: those with one of the ids, those of a person, or those that meet all
+    conditions."""
 
     #: Task ids, as stored.
     ids: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    #: The person as ``dlq_subject`` names it, and the id of that person's key; empty for others.
+    subject: str = ""
+    person_id: str = ""
 
     @property
     def detail(self) -> dict[str, object]:
@@ -147,12 +153,18 @@ class Meant:
             return {"letter": self.ids[0]}
         if self.ids:
             return by_filter(Filter(ids=self.ids))
+        if self.subject:
+            return {"person": self.person_id}
         return {"where": [one.place for one in self.conditions]}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The values that are long enough to be searched in other texts."""
-        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
+        return tuple(one for one in self._texts if len(one) >= SHORTEST_TEXT)
+
+    @property
+    def _texts(self) -> list[str]:
+        return [*filter(None, [self.subject]), *(one.text for one in self.conditions)]
 
     @property
     def short(self) -> tuple[str, ...]:
@@ -175,13 +187,30 @@ class Matcher:
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
 
-    def is_line(self, line: Line) -> bool:
-        """Whether the letter of a line is meant."""
+    def is_line(
+        self, line: Line, messages: Callable[[Line], Iterable[Envelope]] = envelopes_of
+    ) -> bool:
+        """Whether the letter of a line is meant.
+
+        :param messages: returns the messages that a line holds.
+        """
         letter = line["letter"]
-        return self._is_meant(letter["task_id"], letter["task"], envelopes_of(line))
+        if self.meant.subject:
+            return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
+        try:
+            found = messages(line) if self.meant.conditions else ()
+        except ContentsSealed as error:
+            self.unread[letter["task_id"]] = str(error)
+            return False
+        return self._is_meant(letter["task_id"], letter["task"], found)
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
+        if letter.unreadable and not self.meant.ids:
+            self.unread[letter.task_id] = letter.unreadable
+            return False
+        if self.meant.subject:
+            return letter.subject == self.meant.subject
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
@@ -268,6 +297,8 @@ class ErasurePlan:
     unread: Mapping[str, str]
     #: Texts of people, handlers and filters that mention the values.
     mentions: tuple[Mention, ...]
+    #: Whether the person has a key.
+    has_key: bool = False
 
     @property
     def ids(self) -> frozenset[str]:
@@ -278,7 +309,7 @@ class ErasurePlan:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to erase."""
-        return bool(self.ids or self.mentions or self.is_unfinished)
+        return bool(self.ids or self.mentions or self.is_unfinished or self.has_key)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -298,12 +329,15 @@ class Erased:
     segments: Mapping[str, str]
     #: Texts that were changed.
     mentions: int
+    #: Whether the person's key was destroyed.
+    key: bool = False
 
 
 class Erasure:
     """Erases letters.
 
-    :param archive: None if the store has none.
+    :param archive: None if the store has none, or if a person's key is destroyed, without which what it has
+        sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     :param ring: opens the lines in it that are encrypted.
     """
@@ -329,8 +363,11 @@ class Erasure:
         :raises OSError: the spool cannot be read.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed.
+        :raises ContentsSealed: messages have to be read, and are encrypted with a key that is not here.
         """
         self._matcher.unread.clear()
+        if self.meant.conditions:
+            self._store.erasing.check_keys()
         archive = self._archive
         # In the order in which letters move, so that none moves past the search.
         in_spool = tuple(spooled(self._spool, self._matcher, self._ring))
@@ -348,6 +385,8 @@ class Erasure:
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
+            has_key=bool(self.meant.person_id)
+            and self._store.keys.has_person(self.meant.person_id),
         )
 
     def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
@@ -370,7 +409,14 @@ class Erasure:
             archived=archived,
             segments=segments,
             mentions=self._replace_texts(),
+            key=found.has_key and self._destroy_key(),
         )
+
+    def _destroy_key(self) -> bool:
+        """Destroy the person's key, unless a message of that person still needs it: one that a redrive is
+        sending, waits for a retry, or is in the spool."""
+        left = [*self._stored(), *self._parked(), *spooled(self._spool, self._matcher)]
+        return not left and self._store.keys.destroy(self.meant.person_id)
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
         """The segments that were replaced, and how many letters were removed from them."""
@@ -411,21 +457,30 @@ class Erasure:
         )
 
     def _search(self, archive: Archive) -> Search:
-        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line))
+        return archive.find(Wanted(ids=frozenset(self.meant.ids), where=self._is_line))
 
     def _stored(self) -> Iterator[Line]:
         for ids in self._pages():
             lines = self._store.archiving.read(ids, _STORED)
-            yield from (line for line in lines if self._matcher.is_line(line))
+            yield from (line for line in lines if self._is_line(line))
+
+    def _is_line(self, line: Line) -> bool:
+        return self._matcher.is_line(line, self._store.archiving.messages)
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""
         if self.meant.ids:
             yield from chunks(self.meant.ids, _READ_TOGETHER)
             return
+        if (
+            self.meant.subject and not self.meant.person_id
+        ):  # no letter is sealed with a person's key
+            return
         last = 0
         while True:
-            ids, last = self._store.erasing.letters_after(last, limit=_READ_TOGETHER)
+            ids, last = self._store.erasing.letters_after(
+                last, limit=_READ_TOGETHER, person_id=self.meant.person_id
+            )
             if not ids:
                 return
             yield ids

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from celery_dlq.base.redact import Redactor, safe_repr
 from celery_dlq.base.sealing import Keyring, read_keys
 from celery_dlq.classify import Classifier, misnamed
+from celery_dlq.classify.guarded import begin, bounded
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.caller import Caller
@@ -196,6 +197,26 @@ class AppParts:
                     f"dlq_encryption_keys: the function failed: {safe_repr(error)}. See {page('encryption')}."
                 ) from error
         return Keyring(read_keys(given))
+
+    def subject_of(self, args: Any, kwargs: Any) -> str:
+        """The person that a message with these arguments is about, by ``dlq_subject``; empty if none.
+        Raises nothing. If the function fails or takes too long, that is logged."""
+        given = self.settings.subject
+        if given is None or (args is None and kwargs is None):  # the arguments cannot be read
+            return ""
+        begin()
+        found = bounded(
+            lambda: [cast("Callable[..., Any]", find_hook(given))(args, kwargs)],
+            given,
+            "dlq_subject",
+        )
+        if found is None:
+            logger.error(
+                "dlq_subject failed or did not end, so a letter is not sealed with its person's key, and "
+                "dlq forget --subject will not find it; correct the function"
+            )
+            return ""
+        return "" if found[0] is None else str(found[0])
 
     @cached_property
     def hooks(self) -> Hooks:

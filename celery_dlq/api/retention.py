@@ -117,13 +117,18 @@ class RetentionAPI(AppParts):
         taken = deletable(wanted, is_open=is_open)
         return self.store.deleting.delete(taken, who=who, why=why, now=self.store.now())
 
-    def erasure(self, *, ids: Sequence[str] = (), where: Sequence[str] = ()) -> Erasure:
-        """An erasure of the letters with one of these task ids, or of those that meet all conditions.
+    def erasure(
+        self, *, ids: Sequence[str] = (), where: Sequence[str] = (), subject: str = ""
+    ) -> Erasure:
+        """An erasure of the letters with one of these task ids, of those of a person, or of those that meet
+        all conditions.
 
         :param ids: whole task ids.
         :param where: conditions such as ``args.user_id=7``. Import the app's tasks first, because their
             parameters say which positional argument has that name.
-        :raises ValueError: neither is given, or both are.
+        :param subject: the person as ``dlq_subject`` names it. The person's key is destroyed, so that letters
+            in the archive, in backups and in replicas cannot be read, either.
+        :raises ValueError: none of the three is given, or several are.
         :raises RepairError: a condition is wrong.
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
@@ -132,16 +137,18 @@ class RetentionAPI(AppParts):
         from celery_dlq.redrive.letter.payload import accepted_by, parameters_of
         from celery_dlq.store.rows.rows import stored_id
 
-        if bool(ids) == bool(where):
-            raise ValueError("give either ids or where")
+        if [bool(ids), bool(where), bool(subject)].count(True) != 1:
+            raise ValueError("give either ids, where or subject")
         named = tuple(dict.fromkeys(map(stored_id, ids)))
-        meant = Meant(ids=named, conditions=tuple(map(Condition.parse, where)))
+        conditions = tuple(map(Condition.parse, where))
+        person_id = self.store.keys.person_id(subject) if subject else ""
+        meant = Meant(ids=named, conditions=conditions, subject=subject, person_id=person_id)
         # It reads what the workers of the app read, and knows its tasks.
         matcher = Matcher(
             meant, accepted=accepted_by(self.app), parameters=partial(parameters_of, self.app)
         )
         spool = Path(self.settings.spool_dir)
-        archive, ring = self._archive_to_erase(), self.keyring
+        archive, ring = None if subject else self._archive_to_erase(), self.keyring
         return Erasure(self.store, matcher, archive=archive, spool=spool, ring=ring)
 
     def _archive_to_erase(self) -> Archive | None:

@@ -11,7 +11,6 @@ was moved to another place cannot be read there.
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -36,6 +35,9 @@ TEXT_PREFIX = "dlq-sealed:"
 
 _ID_SIZE, _PERSON_SIZE, _NONCE_SIZE, _TAG_SIZE = 8, 16, 12, 16
 _WRAPPED_SIZE = _NONCE_SIZE + KEY_SIZE + _TAG_SIZE
+
+#: Characters of base64, in whole groups, for the beginning and the id of the key.
+_TEXT_HEAD = 4 * -(-(len(_BY_RING) + _ID_SIZE) // 3)
 
 #: Values that are sealed with one key of a process. The nonces are random, and repeat among far more values.
 _VALUES_PER_KEY = 1 << 24
@@ -126,9 +128,18 @@ class Keyring:
         """
         try:
             sealed = urlsafe_b64decode(text.removeprefix(TEXT_PREFIX))
-        except (ValueError, binascii.Error) as error:
+        except ValueError as error:
             raise SealBroken("An encrypted value is damaged: it is not base64.") from error
         return self.open(sealed, place, persons).decode("utf-8", "surrogatepass")
+
+    def is_current(self, sealed: str | bytes) -> bool:
+        """Whether the key that encrypts sealed this value, or a person's key, which does not rotate."""
+        if isinstance(sealed, str):
+            try:
+                sealed = urlsafe_b64decode(sealed[len(TEXT_PREFIX) :][:_TEXT_HEAD])
+            except ValueError:
+                return False
+        return sealed.startswith((_BY_PERSON, _BY_RING + self._first))
 
     def _renew(self) -> None:
         """Make a new key for this process, because a key may seal only so many values."""

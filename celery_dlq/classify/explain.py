@@ -147,6 +147,8 @@ def rejudge(letter: DeadLetter, classifier: Classifier) -> Rejudged:
     A verdict that needs evidence that was not stored does not count.
     """
     then = letter.explanation
+    if letter.unreadable:
+        return Rejudged(letter, untold=letter.unreadable)
     if then.rule.startswith(_NO_RULES):
         return Rejudged(letter, untold=f"no rule of the classifier decided, but {then.rule}")
     *passed, last = then.path.split(_STEP)

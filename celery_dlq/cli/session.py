@@ -81,11 +81,6 @@ class Session:
         times.CLOCK.set_ahead(store.clock_ahead())
         return redacting(store, self.queue.redactor)
 
-    @property
-    def keys(self) -> Any:
-        """The store's part that knows with which keys letters are encrypted."""
-        return vars(self.queue.store)["keys"]
-
     def done(self, text: str) -> None:
         """Print a result on stdout, unless ``--quiet``."""
         if not self.cli.quiet:

@@ -172,6 +172,9 @@ class DeadLetter:
     #: The canvas that the message is part of: ``chord``, ``chain``, ``group``, or empty.
     canvas: str
     tags: tuple[str, ...]
+    #: The person that its message is about, by dlq_subject; empty if none. The store does not keep the name:
+    #: it seals the letter with the person's key.
+    subject: str = ""
     #: The name of the route that its last failure is on: see :class:`~celery_dlq.Route`; empty if none.
     route: str = ""
     redrive_count: int = 0
@@ -190,6 +193,10 @@ class DeadLetter:
     #: not at once.
     parking: str = ""
     due_at: datetime | None = None
+    #: The name of the person whom it is about (``dlq_subject``), while it is on its way into the store.
+    subject: str = ""
+    #: Set by the store if its contents, which are then empty, cannot be decrypted: why not.
+    unreadable: str = ""
 
     @property
     def queue(self) -> str:
@@ -226,7 +233,8 @@ class DeadLetter:
     def to_dict(self) -> dict[str, Any]:
         """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
         shown = {"args": plain_form(self.args), "kwargs": plain_form(self.kwargs)}
-        return {"format": FORMAT, **record_of(self, *shown), **shown}
+        left_out = ("unreadable",) if self.subject else ("unreadable", "subject")
+        return {"format": FORMAT, **record_of(self, *shown, *left_out), **shown}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeadLetter:

@@ -1,7 +1,8 @@
 """The values by which people look for a letter: ids, addresses and numbers in its arguments and its message.
 
 A store keeps a hash of each value, and of where in the letter it is. A hash has the same length for every
-value and every path, so that an index of hashes serves all of them.
+value and every path, so that an index of hashes serves all of them. A store with encrypted contents makes
+hashes with a key.
 """
 
 from __future__ import annotations
@@ -33,34 +34,37 @@ class Term(NamedTuple):
     path: int
 
 
-def hash_of_value(value: str) -> int:
-    """A signed number of 64 bits."""
-    return _hash(value, 8)
+def hash_of_value(value: str, key: bytes = b"") -> int:
+    """A signed number of 64 bits.
+
+    :param key: up to 64 bytes, without which the hash of a value cannot be made.
+    """
+    return _hash(value, 8, key)
 
 
-def hash_of_path(path: str) -> int:
+def hash_of_path(path: str, key: bytes = b"") -> int:
     """A signed number of 32 bits.
 
     :param path: the name of a keyword argument or the position of a positional one; then the keys inside of
         it, after dots. Places in a list are left out: ``order.items.sku``.
     """
-    return _hash(path, 4) or 1
+    return _hash(path, 4, key) or 1
 
 
-def terms_of_arguments(args: Any, kwargs: Any, limit: int) -> set[Term]:
+def terms_of_arguments(args: Any, kwargs: Any, limit: int, key: bytes = b"") -> set[Term]:
     """The first ``limit`` values in the arguments; those that are nested least come first."""
     found: set[Term] = set()
     for path, text in leaves(args, kwargs):
         if len(found) >= limit:
             break
-        found.add(Term(hash_of_value(text), hash_of_path(path)))
+        found.add(Term(hash_of_value(text, key), hash_of_path(path, key)))
     return found
 
 
-def terms_of_message(message: str) -> set[Term]:
+def terms_of_message(message: str, key: bytes = b"") -> set[Term]:
     """The values in the first line of a message: what differs between messages of one group."""
     parts = [part for part in variable_parts(message) if 0 < len(part) <= LONGEST]
-    return {Term(hash_of_value(part), IN_MESSAGE) for part in parts[:MESSAGE_LIMIT]}
+    return {Term(hash_of_value(part, key), IN_MESSAGE) for part in parts[:MESSAGE_LIMIT]}
 
 
 def leaves(args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
@@ -84,7 +88,7 @@ def leaves(args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
                 yield path, text
 
 
-def _hash(text: str, size: int) -> int:
+def _hash(text: str, size: int, key: bytes) -> int:
     sent = as_in_a_form(text).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(sent, digest_size=size).digest()
+    digest = hashlib.blake2b(sent, digest_size=size, key=key).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -85,9 +85,11 @@ def run_operation(
 
     :raises StoreError: the store failed; letters that were marked as sent before that stay so.
     :raises RepairError: the changes that were ordered cannot be made here.
+    :raises ContentsSealed: letters are encrypted with a key that is not here.
     """
     context.store.claims.rescue(context.clock.now())
     context.store.claims.free(operation.id)
+    context.store.claims.check_keys(operation.wanted)
     ledger = Ledger(
         context.store,
         operation,

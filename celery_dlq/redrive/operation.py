@@ -67,9 +67,11 @@ class Operations:
         :param trial: the results of letters that were already checked.
         :raises OrdersError: the orders are not valid, or not for these letters.
         :raises RepairError: a change is not valid, or cannot be imported.
+        :raises ContentsSealed: letters are encrypted with a key that is not here.
         """
         check_orders(orders)
         Repairs(self._app, orders.repair, self._context.redactor)
+        self._store.claims.check_keys(wanted)
         self._store.claims.rescue(self._clock.now())
         if trial is None:
             trial = try_first(self._context, wanted, orders)
@@ -334,6 +336,8 @@ def app_and_broker_of(app: Any) -> AppAndBroker:
 def why_not_here(operation: Operation, here: AppAndBroker) -> str | None:
     """Why ``operation`` must not run in this app and on this broker; None if it may. An unknown name
     matches any name."""
+    if operation.unreadable:
+        return f"Operation {operation.id} cannot run here: {operation.unreadable}"
     for kind, made_for, this in (
         ("app", operation.home.app, here.app),
         ("broker", operation.home.broker, here.broker),

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pybase64 import b64decode, b64encode_as_string
 from sqlalchemy.engine import Connection
 
+from celery_dlq.base.sealing import PersonKey
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
@@ -33,6 +34,7 @@ from celery_dlq.store.base import (
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.sealing import CONTENTS, Sealing, sealing_of
 from celery_dlq.store.database.tables import letter, operation, segment, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -99,12 +101,18 @@ def row_of(table: sa.Table, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def envelopes_of(line: Line) -> Iterator[Envelope]:
-    """The message of the letter of a line, and its earlier forms, before each change."""
+def envelopes_of(line: Line, sealing: Sealing | None = None) -> Iterator[Envelope]:
+    """The message of the letter of a line, and its earlier forms, before each change.
+
+    :param sealing: opens them, if they are sealed.
+    """
     letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
-    yield envelope_from({**letter, **message})
-    for change in line.get("changes", ()):
-        yield envelope_from(row_of(tables.change, change))
+    changes = [row_of(tables.change, change) for change in line.get("changes", ())]
+    row = {**letter, **message}
+    yield envelope_from(sealing.open_letter(row) if sealing else row)
+    for change in changes:
+        opened = sealing.open(tables.change, change, row["task_id"]) if sealing else change
+        yield envelope_from(opened)
 
 
 def _value(column: sa.Column[Any], given: Any) -> Any:
@@ -273,6 +281,17 @@ class Archiving(StoreRole):
         ]  # fmt: skip
         return lines, count
 
+    def messages(self, line: Line) -> Iterable[Envelope]:
+        """:func:`envelopes_of`, decrypted.
+
+        :raises ContentsSealed: they cannot be.
+        """
+        return self._opened(line) if line["letter"].get("sealed_by") else envelopes_of(line)
+
+    @reads
+    def _opened(self, line: Line) -> list[Envelope]:
+        return [*envelopes_of(line, sealing_of(self.connection))]
+
     @writes
     def restore(
         self, lines: Sequence[Line], *, who: str, reopen: bool, origin: str, now: datetime
@@ -282,22 +301,33 @@ class Archiving(StoreRole):
 
         :param reopen: whether they come back as dead letters.
         :param origin: the id of their segment. Letters of another store have not arrived in this one before.
+        :raises ContentsSealed: a letter cannot be decrypted.
         """
         by_id = {line["letter"]["task_id"]: line for line in lines}
         living = _known(self.connection, by_id)
         back = {key: line for key, line in sorted(by_id.items()) if key not in living}
         if back:
-            stored = self._transactions.searched.redactor.stored
+            stored, sealing = (
+                self._transactions.searched.redactor.stored,
+                sealing_of(self.connection),
+            )
             rows = [
-                without_secrets(_letter_row(line, reopen=reopen, origin=origin, now=now), stored)
+                without_secrets(
+                    sealing.open_letter(_letter_row(line, reopen=reopen, origin=origin, now=now)),
+                    stored,
+                )
                 for line in back.values()
             ]
+            for row in rows:
+                if not row["sealed_by"].startswith("@"):
+                    row["sealed_by"] = sealing.label_for("")
+            keys = {row["task_id"]: sealing.sealer(row["sealed_by"]) for row in rows}
             # A letter may have been redriven after an earlier restore, and then deleted.
             count_on(self.connection, rows)
             insert_letters(self.connection, rows, self._transactions.searched.value_limit)
             for name, table in OF_LETTER.items():
                 items = [item for line in back.values() for item in line.get(name, ())]
-                _put_back(self.connection, table, items)
+                _put_back(self.connection, table, items, keys)
             _count(self.connection, rows, origin)
             # Their groups may have been merged since then.
             groups = sorted({row["fingerprint"] for row in rows})
@@ -353,8 +383,22 @@ def _letter_row(line: Line, *, reopen: bool, origin: str, now: datetime) -> dict
     return row
 
 
-def _put_back(connection: Connection, table: Any, given: Collection[Mapping[str, Any]]) -> None:
-    rows = [fit(table, row_of(table, item)) for item in given]
+def _put_back(
+    connection: Connection,
+    table: Any,
+    given: Collection[Mapping[str, Any]],
+    keys: Mapping[str, PersonKey | None],
+) -> None:
+    """Write the rows of letters.
+
+    :param keys: those of the letters, by task id.
+    """
+    rows, sealing = [row_of(table, item) for item in given], sealing_of(connection)
+    if table in CONTENTS:
+        rows = [sealing.open(table, row, row["task_id"]) for row in rows]
+    rows = [fit(table, row) for row in rows]
+    if table in CONTENTS:
+        rows = [sealing.seal(table, row, one := row["task_id"], keys[one]) for row in rows]
     if table is sending:
         named = sorted({row["operation"] for row in rows})
         stored = sa.select(operation.c.id).where(one_of(connection, operation.c.id, named))

@@ -30,6 +30,7 @@ from celery_dlq.store.base import Filter, Lease, Operation, Scope
 from celery_dlq.store.candidates import REDRIVEN, Candidates
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import auto_hold, automation, handling, operation, sending
 from celery_dlq.store.database.transactions import after_commit, reads, writes
 from celery_dlq.store.handlings import Handlings
@@ -59,7 +60,9 @@ class Automations(Candidates, Handlings):
     def statuses(self) -> dict[str, AutoStatus]:
         """The states that were set, and when each one last looked for letters, by name."""
         rows = self.connection.execute(select(automation)).mappings()
-        return {row["name"]: read_row(AutoStatus, row) for row in rows}
+        sealing = sealing_of(self.connection)
+        shown = (sealing.shown(automation, row, row["name"]) for row in rows)
+        return {row["name"]: read_row(AutoStatus, row) for row in shown}
 
     @writes
     def looked(self, lease: Lease, name: str, now: datetime) -> bool:
@@ -202,7 +205,9 @@ class Automations(Candidates, Handlings):
         latest = select(operation.c.id, operation.c.cause).where(*found)
         latest = latest.order_by(operation.c.ended_at.desc()).limit(1)
         row = self.connection.execute(latest).one_or_none()
-        return None if row is None else (row.id, row.cause)
+        if row is None:
+            return None
+        return row.id, sealing_of(self.connection).shown(operation, row._mapping, row.id)["cause"]
 
 
 def _add(
@@ -247,4 +252,5 @@ def _locked_state(connection: Connection, name: str) -> AutoState:
 def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
     new = {"state": AutoState.ACTIVE.value, "who": "", "why": "", **values}
     row = {**new, **fit(automation, {"name": name, "who": new["who"], "why": new["why"]})}
-    replace_rows(connection, automation, [row], values)
+    sealed = sealing_of(connection).seal(automation, row, name)
+    replace_rows(connection, automation, [sealed], values)

@@ -300,6 +300,8 @@ class Operation:
     ended_at: datetime | None = None
     #: How many messages were sent again because they had vanished.
     sent_again: int = 0
+    #: Why its filter and its orders cannot be decrypted here, so that it cannot run; empty if they can be.
+    unreadable: str = ""
 
     @property
     def lease_name(self) -> str:
@@ -382,7 +384,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split",
+    "forget", "regroup", "merge", "split", "rotate",
 )  # fmt: skip
 
 

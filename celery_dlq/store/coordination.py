@@ -16,6 +16,7 @@ from celery_dlq.errors import LeaseLost
 from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import breaker, delivery, lease
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import any_left
@@ -194,7 +195,7 @@ class Deliveries(StoreRole):
         """
         known = _found(self.connection, {(one.task_id, one.task) for one, _ in wanted})
         begun = [decide(one, known) for one, decide in wanted]
-        rows = [_row(one.started) for one in begun if one.started]
+        rows = [_sealed(self.connection, one.started) for one in begun if one.started]
         if rows:
             self.connection.execute(insert(delivery), rows)
         return begun
@@ -226,7 +227,7 @@ class Deliveries(StoreRole):
     def put(self, item: Delivery) -> None:
         """Write ``item``. It replaces an earlier account of the same delivery."""
         self.connection.execute(delete(delivery).where(_is_delivery(item)))
-        self.connection.execute(insert(delivery), _row(item))
+        self.connection.execute(insert(delivery), _sealed(self.connection, item))
 
     @writes
     def forget(self, items: Sequence[Delivery]) -> None:
@@ -260,8 +261,9 @@ def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Deli
     theirs = one_of(connection, delivery.c.task_id, sorted({task_id for task_id, _ in names}))
     wanted = select(delivery).where(theirs, delivery.c.ended.is_(False))
     rows = connection.execute(wanted.order_by(delivery.c.started_at)).mappings()
+    sealing = sealing_of(connection)
     return tuple(
-        read_row(Delivery, row, **names[key])
+        read_row(Delivery, sealing.shown(delivery, row, row["task_id"]), **names[key])
         for row in rows
         if (key := (row["task_id"], row["task"])) in names
     )
@@ -270,6 +272,11 @@ def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Deli
 def _is_delivery(item: Delivery) -> ColumnElement[bool]:
     row = _row(item)
     return and_(*(column == row[column.name] for column in delivery.primary_key))
+
+
+def _sealed(connection: Connection, item: Delivery) -> dict[str, Any]:
+    row = _row(item)
+    return sealing_of(connection).seal(delivery, row, row["task_id"])
 
 
 def _row(item: Delivery) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from celery_dlq.store.base import Edit, Lease, Operation, Rows, Scope
 from celery_dlq.store.candidates import of_scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import handling, letter
 from celery_dlq.store.database.transactions import ListenedRole, Searched, reads, writes
 from celery_dlq.store.groups.by_cause import write_ticket
@@ -110,7 +111,7 @@ class Handlings(ListenedRole[StoreListener]):
         """The handling with this id, or None."""
         stored = select(handling).where(handling.c.id == handling_id)
         row = self.connection.execute(stored).mappings().one_or_none()
-        return None if row is None else _handling_from(row)
+        return None if row is None else _handling_from(self.connection, row)
 
     @writes
     def start(self, handling_id: int, *, worker: str, within_s: float) -> Handling | None:
@@ -132,7 +133,7 @@ class Handlings(ListenedRole[StoreListener]):
             "worker": fit_text(handling.c.worker, worker),
         }  # fmt: skip
         _set(self.connection, [handling_id], **begun)
-        return _handling_from({**row, **begun})
+        return _handling_from(self.connection, {**row, **begun})
 
     @writes
     def end(
@@ -166,7 +167,8 @@ class Handlings(ListenedRole[StoreListener]):
         if isinstance(verdict, Redrive):
             done["due_at"] = now
         given = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
-        _set(self.connection, [started.id], **done, **given)
+        sealed = _sealed(self.connection, started, given)
+        _set(self.connection, [started.id], **done, **sealed)
         return HandlingState.DONE
 
     @writes
@@ -177,10 +179,10 @@ class Handlings(ListenedRole[StoreListener]):
             return
         now, error = clock.now(self.connection), fit_text(handling.c.error, error)
         if again_s is None or started.tries >= TRIES:
-            _set(self.connection, [started.id], **_ended(_FAILED, now, error=error))
+            values = _ended(_FAILED, now, error=error)
         else:
-            later = now + timedelta(seconds=again_s)
-            _set(self.connection, [started.id], **_again(now, later, error))
+            values = _again(now, now + timedelta(seconds=again_s), error)
+        _set(self.connection, [started.id], **_sealed(self.connection, started, values))
 
     @writes
     def to_redrive(self, lease: Lease, name: str, *, limit: int) -> list[Handling]:
@@ -195,7 +197,7 @@ class Handlings(ListenedRole[StoreListener]):
         changed = [row["id"] for row in rows if not _is_as_chosen(self.connection, row)]
         if changed:
             _set(self.connection, changed, **_ended(_STALE, now, error=_CHANGED))
-        return [_handling_from(row) for row in rows if row["id"] not in changed]
+        return [_handling_from(self.connection, row) for row in rows if row["id"] not in changed]
 
     @writes
     def redrive(self, lease: Lease, ids: Sequence[int], operation: Operation) -> bool:
@@ -231,7 +233,8 @@ class Handlings(ListenedRole[StoreListener]):
         if states:
             found.append(handling.c.state.in_(sorted(state.value for state in states)))
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
-        rows = [_handling_from(row) for row in self.connection.execute(newest).mappings()]
+        stored = self.connection.execute(newest).mappings()
+        rows = [_handling_from(self.connection, row) for row in stored]
         return Rows.first(rows, limit, attrgetter("id"))
 
     @reads
@@ -262,8 +265,10 @@ def _changed_letter(
     if not has_message(row, seen.envelope):
         return False
     if isinstance(verdict, Discard):
-        who = actor_of(started.name)
-        discard_one(connection, row, who=who, why=verdict.reason, at=now)
+        who, is_clear = actor_of(started.name), sealing_of(connection).ring is None
+        # The reason may repeat contents of the letter, and that of closing is not sealed.
+        why = verdict.reason if is_clear else f"by {started.name}; its reason is in its handling"
+        discard_one(connection, row, who=who, why=why, at=now)
     elif edit is not None:
         save_edit(connection, edit, searched)
     return True
@@ -280,6 +285,13 @@ def _again(now: datetime, due_at: datetime, error: str) -> dict[str, Any]:
 def _set(connection: Connection, ids: Sequence[int], **values: Any) -> None:
     these = one_of(connection, handling.c.id, ids)
     connection.execute(update(handling).where(these).values(values))
+
+
+def _sealed(connection: Connection, of: Handling, values: dict[str, Any]) -> dict[str, Any]:
+    sealing = sealing_of(connection)
+    return sealing.seal(
+        handling, values, of.task_id, sealing.persons_of([of.task_id]).get(of.task_id)
+    )
 
 
 def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
@@ -304,5 +316,6 @@ def _is_as_chosen(connection: Connection, row: Row) -> bool:
     return connection.execute(dead).first() is not None
 
 
-def _handling_from(row: Row) -> Handling:
-    return read_row(Handling, row, detail=json.loads(row["detail"]))
+def _handling_from(connection: Connection, row: Row) -> Handling:
+    shown = sealing_of(connection).shown(handling, row, row["task_id"])
+    return read_row(Handling, shown, detail=json.loads(shown["detail"]))

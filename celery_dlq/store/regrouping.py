@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -22,6 +23,7 @@ from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import OF_LETTER, count_rows, one_of, sums_by
+from celery_dlq.store.rows.resealing import check_keys
 from celery_dlq.store.rows.rows import letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
 
@@ -58,7 +60,11 @@ class Regroupings(StoreRole):
     @writes
     def begin(self, *, recipe: str, who: str, why: str) -> int:
         """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
-        letters."""
+        letters.
+
+        :raises ContentsSealed: letters are encrypted with a key that is not here.
+        """
+        check_keys(self.connection)
         number = count_rows(self.connection, letter)
         aliases.forget_claims(self.connection, recipe)
         aliases.mark(self.connection, recipe=recipe)
@@ -111,7 +117,9 @@ class Regroupings(StoreRole):
         """The letters of a group with these numbers, and the fingerprints that the letters have."""
         these = one_of(self.connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
         rows = self.connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
-        found = [(row["id"], letter_from(row)) for row in rows]
+        # A letter that cannot be read has no grounds, and keeps its group.
+        shown = map(sealing_of(self.connection).shown_letter, rows)
+        found = [(row["id"], letter_from(row)) for row in shown]
         return [
             Judged(
                 id=number, letter=one,
@@ -144,7 +152,7 @@ class Regroupings(StoreRole):
         stored = lock_stored(self.connection, [one.letter.task_id for one in judged])
         current = [one for one in judged if _is_current(one, stored)]
         _write_raws(self.connection, current, to)
-        _write_grounds(self.connection, current)
+        _write_grounds(self.connection, current, stored)
         moved = [one for one in current if to[one.letter.task_id] != seen.fingerprint]
         _move(self.connection, moved, to, stored)
         return len(moved)
@@ -215,9 +223,19 @@ def _write_raws(connection: Connection, judged: Sequence[Judged], to: Mapping[st
         connection.execute(update(letter).where(these).values(raw_fingerprint=raw))
 
 
-def _write_grounds(connection: Connection, judged: Sequence[Judged]) -> None:
+def _write_grounds(
+    connection: Connection, judged: Sequence[Judged], stored: Mapping[str, Stored]
+) -> None:
+    sealing = sealing_of(connection)
     rows = [
-        {"of_id": one.id, "new_grounds": dump_json(record_of(one.after.grounds))}
+        {
+            "of_id": one.id,
+            "new_grounds": sealing.seal_letter(
+                {"grounds": dump_json(record_of(one.after.grounds))},
+                one.letter.task_id,
+                stored[one.letter.task_id].sealed_by,
+            )["grounds"],
+        }
         for one in judged
         if one.after.grounds not in (None, one.letter.grounds)
     ]

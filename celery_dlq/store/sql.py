@@ -24,6 +24,7 @@ from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups, Tickets
+from celery_dlq.store.keys import Keys
 from celery_dlq.store.letters.acts import Closing, Deleting
 from celery_dlq.store.letters.counting import Counts, OverTime
 from celery_dlq.store.letters.erasing import Erasing
@@ -116,6 +117,7 @@ class SQLStore:
         self.automations: Automations = Automations(transactions, listener)
 
         self.tickets: Tickets = Tickets(transactions)
+        self.keys: Keys = Keys(transactions)
 
     @classmethod
     def from_settings(

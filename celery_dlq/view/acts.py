@@ -84,6 +84,7 @@ _OF_OTHERS: Mapping[str, Callable[[Detail, int], str]] = {
     "reopen": lambda _detail, _count: "reopened the group",
     "note": lambda detail, _count: "wrote the note" if detail.get("note") else "removed the note",
     "assign": _assigned,
+    "rotate": lambda detail, _count: f"encrypted what is stored with the key {detail.get('key')}",
     "merge": lambda detail, _count: f"merged the group into {detail.get('into')}",
     "split": lambda detail, _count: f"split {detail.get('member') or 'all'} off the group",
 }

@@ -53,6 +53,9 @@ class Wiring(Protocol):
     def grouping(self) -> Grouping:
         """The user's recipe for fingerprints, or the built-in one."""
 
+    def subject_of(self, args: Any, kwargs: Any) -> str:
+        """The person that a message with these arguments is about, by ``dlq_subject``; empty if none."""
+
     @property
     def redactor(self) -> Redactor:
         """Hides secrets in everything that is shown."""

@@ -12,6 +12,7 @@ from support.servers.databases import delete_all, drop_all
 from support.servers.ways import WAYS, chosen
 from support.stores.rollup_checks import assert_counts_hold
 
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import SchemaError
 from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore
@@ -19,12 +20,19 @@ from celery_dlq.store.sql import SQLStore
 #: If it is set, all tests run on servers, also those without the mark ``on_servers``.
 EVERYTHING = "CELERY_DLQ_TEST_ALL"
 
+#: The ring of the stores, if ``CELERY_DLQ_TEST_RING`` is set: then all of these tests hold for letters that
+#: are encrypted, except those with the mark ``clear``.
+RING = Keyring({"test": b"t" * 32}) if os.environ.get("CELERY_DLQ_TEST_RING") else None
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Skip what does not hold on a way, for the reason that its mark gives."""
     for mark in item.iter_markers("not_through"):
         if _way(item) in mark.args:
             item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
+    if RING is not None:
+        for mark in item.iter_markers("clear"):
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,7 +69,7 @@ def url_of():
 def store_at(url_of):
     """Gives the store at a URL."""
     with contextlib.ExitStack() as stores:
-        yield cache(lambda url: stores.enter_context(contextlib.closing(SQLStore(url))))
+        yield cache(lambda url: stores.enter_context(contextlib.closing(SQLStore(url, ring=RING))))
 
 
 @pytest.fixture(scope="session", params=chosen())
@@ -119,7 +127,7 @@ def counts_hold_in_the_end(store):
 @pytest.fixture
 def sqlite_store(tmp_path):
     """A new SQLite file, not yet connected to."""
-    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}", ring=RING)
     yield store
     store.close()
 
@@ -129,7 +137,7 @@ def bare(database_url, session_store):
     """The database without any of our tables, which the next test that needs them makes again."""
     session_store.close()
     drop_all(session_store.database)
-    store = SQLStore(database_url)
+    store = SQLStore(database_url, ring=RING)
     yield store
     drop_all(store.database)
     store.close()

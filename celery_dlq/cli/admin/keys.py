@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 
-from celery_dlq.cli.exits import INTERRUPTED, PARTLY, NamingGroup, leave
+from celery_dlq.cli.exits import PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
-from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.view.text import counted
 
-#: Letters and keys that are encrypted again in one transaction.
-_STEP = 200
+#: Rows between two lines about the progress.
+_TOLD = 10_000
 
 #: What is counted without a label of the ring.
 _OTHERS = {"@": "each by its person's key", "": "not encrypted"}
@@ -53,7 +52,7 @@ def list_keys(session: Session, form: str) -> None:
 
 
 def _rows(session: Session) -> Iterator[dict[str, Any]]:
-    ring, role = session.queue.keyring, session.keys
+    ring, role = session.queue.keyring, session.queue.store.keys
     letters, persons = role.counts(), role.person_counts()
     ours = () if ring is None else ring.labels
     others = sorted({*letters, *persons} - {*ours, *_OTHERS})
@@ -72,27 +71,30 @@ def _rows(session: Session) -> Iterator[dict[str, Any]]:
 def rotate(session: Session) -> None:
     """Encrypt everything with the first key that is not yet.
 
-    Takes letters and keys of persons that another key of the ring has encrypted, and letters that are not
-    encrypted. Works in short steps while workers run. After Ctrl-C or a kill, run it again: it continues.
-    Exits with 4 if something is left, because its key is missing.
+    Takes what another key of the ring has encrypted, keys of persons, and what is not encrypted. Works in
+    short steps while workers run. After Ctrl-C or a kill, run it again: it continues. Exits with 4 if letters
+    are left: they were written by workers with another first key, or their key is missing.
     """
-    ring, role = session.queue.keyring, session.keys
+    ring, role = session.queue.keyring, session.queue.store.keys
     if ring is None:
         raise SettingsError(
             f"There is no key to encrypt with; set dlq_encryption_keys. See {page('encryption')}."
         )
-    total, done = role.left(), 0
-    with shown_progress(session.cli, "Encrypting") as show, stopping_on_interrupt() as should_stop:
-        while not (is_stopped := should_stop()) and (more := role.rotate(_STEP)):
-            done += more
-            show(Step(max(total, done), done, "", f"encrypted with {ring.label}"))
+    told = 0
+
+    def on_progress(rows: int) -> None:
+        nonlocal told
+        if rows >= told + _TOLD:
+            told = rows
+            session.say(f"{rows:,} rows encrypted with {ring.label}; letters come last.")
+
+    rows = role.rotate(who=operator(), on_progress=on_progress)
     left = role.left()
-    what = f"{counted(done, 'letter or key', 'letters and keys')} encrypted with {ring.label}"
-    session.done(f"{what}; {left:,} left.")
+    session.done(
+        f"{counted(rows, 'row')} encrypted with {ring.label}; "
+        f"{counted(left, 'letter or key', 'letters and keys')} left."
+    )
     if left:
         again = session.command("keys")
-        session.error(
-            "Stopped; run it again to continue." if is_stopped
-            else f"The others were written since, or their keys are missing; run: {again}"
-        )  # fmt: skip
-        leave(INTERRUPTED if is_stopped else PARTLY)
+        session.error(f"They were written since, or their keys are missing; run: {again}")
+        leave(PARTLY)

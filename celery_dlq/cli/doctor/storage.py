@@ -99,9 +99,7 @@ def _store_file(path: str) -> Findings:
 def check_keys(session: Session) -> Findings:
     """Whether all letters are encrypted, and can be read here. Nothing, if there are neither keys nor
     encrypted letters."""
-    if "keys" not in vars(session.queue.store):
-        return
-    ring, role = session.queue.keyring, session.keys
+    ring, role = session.queue.keyring, session.queue.store.keys
     letters, persons = role.counts(), role.person_counts()
     clear = letters.get("", 0)
     if ring is None:

@@ -169,23 +169,37 @@ _NAMED = 10
     "--where", "conditions", metavar="PLACE=VALUE", multiple=True,
     help="Letters with this value in their message, such as args.user_id=7; repeatable, and all must hold.",
 )  # fmt: skip
+@click.option(
+    "--subject", default="", metavar="PERSON",
+    help="Letters of this person, as dlq_subject names it; destroys the key that they are encrypted with.",
+)  # fmt: skip
 @why_option
 @yes_option
 @pass_session
 def forget(
-    session: Session, ids: Sequence[str], conditions: Sequence[str], why: str, yes: bool
+    session: Session,
+    ids: Sequence[str],
+    conditions: Sequence[str],
+    subject: str,
+    why: str,
+    yes: bool,
 ) -> None:
     """Erase the letters of a person for ever.
 
     They are removed from the store, in whatever state they are, and from the archive. The value is also
-    replaced in notes, in the audit and in the filters of operations that have ended. Needs --why. Exits with
-    4 if such letters are left elsewhere, or if letters could not be read.
+    replaced in notes, in the audit and in the filters of operations that have ended. With --subject, the
+    person's key is destroyed, so that letters in the archive, in backups and in replicas cannot be read.
+    Needs --why. Exits with 4 if such letters are left elsewhere, or if letters could not be read.
     """
-    if bool(ids) == bool(conditions):
-        raise click.UsageError("Give either --task-id or --where.")
+    if [bool(ids), bool(conditions), bool(subject)].count(True) != 1:
+        raise click.UsageError("Give either --task-id, --where or --subject.")
+    if subject and session.queue.keyring is None:
+        raise click.UsageError(
+            "--subject needs dlq_encryption_keys, because it destroys a key; give --where instead."
+        )
     if not why:
         raise click.UsageError("Erasing letters needs a reason; add --why TEXT.")
-    erasure = _erasure(session, ids, conditions)
+    erasure = _erasure(session, ids, conditions, subject)
     found = _look(session, erasure)
     missing = sorted({*erasure.meant.ids}.difference(found.ids, found.parked))
     if not found.has_work:
@@ -207,12 +221,14 @@ def forget(
     leave(PARTLY if missing or redriven or left.has_work or left.is_elsewhere else DONE)
 
 
-def _erasure(session: Session, ids: Sequence[str], conditions: Sequence[str]) -> Erasure:
+def _erasure(
+    session: Session, ids: Sequence[str], conditions: Sequence[str], subject: str
+) -> Erasure:
     if conditions:
         # The parameters of tasks say which positional argument has which name.
         session.load_tasks()
     try:
-        return session.queue.erasure(ids=ids, where=conditions)
+        return session.queue.erasure(ids=ids, where=conditions, subject=subject)
     except RepairError as error:
         raise click.UsageError(f"{error}.") from error
 
@@ -239,6 +255,8 @@ def places_of(found: ErasurePlan) -> Iterator[str]:
     if found.mentions:
         places = Counter(mention.place for mention in found.mentions)
         yield f"In texts: {', '.join(f'{count:,} in {place}' for place, count in places.items())}."
+    if found.has_key:
+        yield "The person's key, with which also letters in the archive and in backups are encrypted."
 
 
 def question(found: ErasurePlan) -> str:
@@ -247,6 +265,7 @@ def question(found: ErasurePlan) -> str:
     parts = [
         _letters(len(found.ids)) if found.ids else "",
         f"the value in {texts}" if found.mentions else "",
+        "the key of the person" if found.has_key else "",
     ]
     what = " and ".join(filter(None, parts)) or "what an earlier run has left"
     return f"Erase {what} for ever?"
@@ -260,6 +279,7 @@ def result_of(result: Erased) -> str:
         f"{_letters(result.stored)} in the store" if result.stored else "",
         in_archive if result.archived else "",
         f"the value in {counted(result.mentions, 'other text')}" if result.mentions else "",
+        "the key of the person" if result.key else "",
     ]
     return f"Erased {'; '.join(filter(None, parts)) or 'nothing'}."
 
@@ -276,6 +296,8 @@ def remarks(found: ErasurePlan, command: Command) -> Iterator[str]:
         )
     if found.archived and found.archived.ids:
         yield "Letters have come into the archive meanwhile. Run this again."
+    if found.has_key:
+        yield "The person's key stays until no message needs it. Run this again."
     if found.parked:
         yield f"These wait for a retry, and stay: {some(found.parked)}. Run this again when they have run."
     for file in found.spooled:

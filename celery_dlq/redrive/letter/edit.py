@@ -159,6 +159,8 @@ def _check_dead(letter: DeadLetter) -> None:
         raise RepairError(
             f"{letter.task_id} is {letter.state.value}; only the message of a dead letter can be edited"
         )
+    if letter.unreadable:
+        raise RepairError(letter.unreadable)
 
 
 def _stays(header: str) -> bool:

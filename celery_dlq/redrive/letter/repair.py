@@ -102,6 +102,8 @@ class Repairs:
         :raises FunctionHangs: functions of the user have hung too often.
         """
         before = OpenLetter(letter, self._accepted)
+        if letter.unreadable:
+            return Prepared(before, why_not=letter.unreadable)
         try:
             after = self._rewritten(before)
             if not self._is_empty:

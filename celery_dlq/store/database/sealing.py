@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,12 +23,42 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
     tables.content: ("headers", "body", "args", "kwargs", "traceback", "log", "grounds"),
     tables.attempt: ("message",),
     tables.change: ("diff", "headers", "body"),
+    tables.delivery: ("death",),
     tables.sending: ("why", "change"),
     tables.parked: ("message", "args", "kwargs", "record", "body"),
     tables.handling: ("detail", "error"),
     tables.group: ("message",),
-    tables.operation: ("wanted", "orders"),
-    tables.audit: ("detail",),
+    tables.ticket: ("why",),
+    tables.automation: ("why",),
+    tables.operation: ("cause", "wanted", "orders"),
+    tables.audit: ("why", "detail"),
+    tables.key: ("sealed",),
+}
+
+#: The columns that say what a row of these tables is about. They never change.
+OWNERS: Mapping[sa.Table, tuple[str, ...]] = {
+    **dict.fromkeys(CONTENTS, ("task_id",)),
+    **dict.fromkeys((tables.group, tables.ticket), ("fingerprint",)),
+    **dict.fromkeys((tables.operation, tables.key), ("id",)),
+    tables.automation: ("name",),
+    tables.audit: ("act", "at"),
+}
+
+#: Contents that are never empty, so that a sealed one cannot be replaced by nothing.
+_NEVER_EMPTY = frozenset({"headers", "body", "args", "kwargs"})
+
+#: Tables whose rows have all contents sealed, or none. Some rows of other tables also have texts that
+#: everyone may know.
+_WHOLLY = (tables.change, tables.parked)
+
+#: Stand for contents that cannot be read.
+_UNREAD: Mapping[str, Any] = {
+    **dict.fromkeys(("args", "kwargs"), "null"),
+    **dict.fromkeys(("headers", "detail", "orders"), "{}"),
+    "body": b"",
+    "grounds": None,
+    # A filter that chooses no letter.
+    "wanted": '{"ids": ["encrypted"]}',
 }
 
 #: The row of the key with which values and names are hashed.
@@ -65,25 +96,104 @@ class Sealing:
         sealed = {
             name: seal(row[name], _place(table, owner, name), person)
             for name in CONTENTS[table]
-            if row.get(name)
+            if row.get(name) or (name == "body" and name in row)
             for seal in [self.ring.seal_text if isinstance(row[name], str) else self.ring.seal]
         }
         return {**row, **sealed}
 
-    def open(self, table: sa.Table, row: Row, owner: str) -> dict[str, Any]:
+    def open(
+        self, table: sa.Table, row: Row, owner: str, sealed_by: str | None = None
+    ) -> dict[str, Any]:
         """``row`` with its contents as they were before :meth:`seal`. Contents that are not sealed stay as
-        they are.
+        they are, unless the others of the row are sealed.
 
+        :param sealed_by: of the letter, if the row does not have it; None if it is unknown.
         :raises ContentsSealed: a key is not at hand or was destroyed, or a value was changed or moved.
         """
-        if row.get("sealed_by") == "":  # a letter's text may look like a sealed one
+        sealed_by = row.get("sealed_by", sealed_by)
+        if sealed_by == "":  # a letter's text may look like a sealed one
             return dict(row)
-        opened = {
-            name: self._open(row[name], _place(table, owner, name))
-            for name in CONTENTS[table]
-            if row.get(name) and is_sealed(row[name])
-        }
-        return {**row, **opened}
+        given = {name: row[name] for name in CONTENTS[table] if name in row}
+        sealed = {name for name, value in given.items() if value and is_sealed(value)}
+        if sealed_by or (sealed and table in _WHOLLY):
+            for name in given.keys() - sealed:
+                if given[name] or name in _NEVER_EMPTY:
+                    raise ContentsSealed(
+                        f"The {name} was changed: it is not encrypted, and the rest is; it is not used."
+                    )
+        return {**row, **{one: self._open(given[one], _place(table, owner, one)) for one in sealed}}
+
+    def shown(
+        self, table: sa.Table, row: Row, owner: str, sealed_by: str | None = None
+    ) -> dict[str, Any]:
+        """:meth:`open` for screens. If the contents cannot be read, they are empty, and ``unreadable`` says
+        why."""
+        try:
+            return self.open(table, row, owner, sealed_by)
+        except ContentsSealed as error:
+            empty = {name: _UNREAD.get(name, "") for name in CONTENTS[table] if name in row}
+            return {**row, **empty, "unreadable": str(error)}
+
+    def open_letter(self, row: Row) -> dict[str, Any]:
+        """:meth:`open` for the row of a letter with that of its contents."""
+        owner = row["task_id"]
+        return self.open(tables.content, self.open(tables.letter, row, owner), owner)
+
+    def shown_letter(self, row: Row) -> dict[str, Any]:
+        """:meth:`shown` for the row of a letter with that of its contents."""
+        try:
+            return self.open_letter(row)
+        except ContentsSealed as error:
+            names = (*CONTENTS[tables.letter], *CONTENTS[tables.content])
+            empty = {name: _UNREAD.get(name, "") for name in names if name in row}
+            return {**row, **empty, "unreadable": str(error)}
+
+    def label_for(self, subject: str) -> str:
+        """``sealed_by`` of a letter about the person ``subject``; empty for none. Makes the person's key."""
+        if self.ring is None:
+            return ""
+        return f"@{self.person(subject).id.hex()}" if subject else self.ring.label
+
+    def sealer(self, sealed_by: str) -> PersonKey | None:
+        """The person whose key seals what is written of a letter; None if the ring does, also because the
+        person's key was destroyed."""
+        try:
+            return self.person_of(sealed_by)
+        except ContentsSealed:
+            return None
+
+    def seal_letter(self, row: Row, owner: str, sealed_by: str) -> dict[str, Any]:
+        """:meth:`seal` for a letter's row with that of its contents, or columns of them."""
+        if not sealed_by:
+            return dict(row)
+        person = self.sealer(sealed_by)
+        return self.seal(
+            tables.content, self.seal(tables.letter, row, owner, person), owner, person
+        )
+
+    def persons_of(self, task_ids: Sequence[str]) -> dict[str, PersonKey | None]:
+        """The key that seals what belongs to each letter (an id as it is stored), if it is a person's."""
+        if self.ring is None:
+            return {}
+        letter = tables.letter
+        these = dialect_of(self._connection).one_of(letter.c.task_id, sorted(set(task_ids)))
+        its = sa.select(letter.c.task_id, letter.c.sealed_by)
+        named = self._connection.execute(its.where(these, letter.c.sealed_by.startswith("@")))
+        return {row.task_id: self.sealer(row.sealed_by) for row in named}
+
+    def seal_again(self, table: sa.Table, row: Row) -> dict[str, Any]:
+        """``row`` with its contents sealed with the first key of the ring. Those that are sealed with it stay
+        as they are, and so do those of persons.
+
+        :raises ContentsSealed: as :meth:`open`.
+        """
+        owner = owner_of(table, row)
+        ring, old = self.ring, {name: row[name] for name in ("sealed_by",) if name in row}
+        for name in CONTENTS[table]:
+            is_done = ring and is_sealed(row[name] or "") and ring.is_current(row[name])
+            if (row[name] or name == "body") and not is_done:
+                old[name] = row[name]
+        return {**row, **self.seal(table, self.open(table, old, owner), owner)}
 
     def person(self, subject: str) -> PersonKey:
         """The key of the person ``subject``; a new one if there is none."""
@@ -192,6 +302,15 @@ def sealing_of(connection: Connection) -> Sealing:
     """The sealing of the transaction of ``connection``."""
     found: Sealing = connection.info[_SEALING]
     return found
+
+
+def owner_of(table: sa.Table, row: Row) -> str:
+    """What the contents of a row are sealed for."""
+    values = (row[name] for name in OWNERS[table])
+    return " ".join(
+        one.astimezone(timezone.utc).isoformat() if isinstance(one, datetime) else str(one)
+        for one in values
+    )
 
 
 def _place(table: sa.Table, owner: str, name: str) -> str:

@@ -30,6 +30,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.handling import Escalate, GroupTicket, Handling, Ticket, TicketKind
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import group, letter, ticket, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -104,7 +105,8 @@ class Groups(StoreRole):
         )  # fmt: skip
         chosen = select(group).where(*found).order_by(*largest).limit(limit)
         rows = self.connection.execute(chosen).mappings().all()
-        return _with_newest(self.connection, [group_from(row, now) for row in rows])
+        found_groups = [group_from(self.connection, row, now) for row in rows]
+        return _with_newest(self.connection, found_groups)
 
     @reads
     def get(self, fingerprint: str, *, now: datetime) -> Group | None:
@@ -115,7 +117,8 @@ class Groups(StoreRole):
         stored = select(group).where(group.c.fingerprint == name)
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
         rows = self.connection.execute(largest).mappings().all()
-        return _summed(_with_newest(self.connection, [group_from(row, now) for row in rows]))
+        found = [group_from(self.connection, row, now) for row in rows]
+        return _summed(_with_newest(self.connection, found))
 
     @reads
     def merged(self, fingerprint: str) -> list[Alias]:
@@ -167,7 +170,7 @@ class Groups(StoreRole):
             self.connection, who=who, act=act.name, count=sum(row["open_count"] for row in rows),
             detail={"group": fingerprint, **act_detail(act)}, at=now,
         )  # fmt: skip
-        return group_from(locked(self.connection, fingerprint)[0])
+        return group_from(self.connection, locked(self.connection, fingerprint)[0])
 
 
 def _summed(rows: Sequence[Group]) -> Group | None:
@@ -190,20 +193,28 @@ def _with_newest(connection: Connection, found: Sequence[Group]) -> list[Group]:
     named = one_of(connection, group.c.fingerprint, sorted({one.fingerprint for one in found}))
     ids = connection.scalars(_NEWEST.where(named)).all() if found else ()
     known = sorted({one for one in ids if one is not None})
-    shown = select(*_KEY, letter.c.message, letter.c.verdict, letter.c.rule)
-    rows = connection.execute(shown.where(one_of(connection, letter.c.id, known))) if known else ()
-    newest = {tuple(row[:3]): row for row in rows}
+    shown = select(
+        *_KEY,
+        letter.c.message,
+        letter.c.verdict,
+        letter.c.rule,
+        letter.c.task_id,
+        letter.c.sealed_by,
+    )
+    these = shown.where(one_of(connection, letter.c.id, known))
+    rows = connection.execute(these).mappings() if known else ()
+    newest = {key_of(row): sealing_of(connection).shown_letter(row) for row in rows}
     return [
         _as_newest(one, newest.get((one.fingerprint, one.task, one.exception_type)))
         for one in found
     ]
 
 
-def _as_newest(found: Group, newest: Any) -> Group:
+def _as_newest(found: Group, newest: Mapping[str, Any] | None) -> Group:
     if newest is None:
         return found
-    message = clip(newest.message, SAMPLE_LIMIT) if found.open_count else ""
-    verdict, rule = Verdict(newest.verdict), newest.rule
+    message = clip(newest["message"], SAMPLE_LIMIT) if found.open_count else ""
+    verdict, rule = Verdict(newest["verdict"]), newest["rule"]
     return replace(found, message=message or found.message, verdict=verdict, rule=rule)
 
 
@@ -265,7 +276,8 @@ class Tickets(StoreRole):
         found: dict[str, tuple[GroupTicket, ...]] = {}
         for row in self.connection.execute(stored).mappings():
             of_group = found.get(row["fingerprint"], ())
-            one = read_row(GroupTicket, row, url=hide_known(row["url"]), to=row["recipient"])
+            shown = sealing_of(self.connection).shown(ticket, row, row["fingerprint"])
+            one = read_row(GroupTicket, shown, url=hide_known(row["url"]), to=row["recipient"])
             found[row["fingerprint"]] = (*of_group, one)
         return found
 
@@ -280,7 +292,8 @@ def write_ticket(
         "fingerprint": handling.fingerprint, "handler": handling.name, "at": now, "kind": kind.value,
         "url": said.get("url", ""), "recipient": said.get("to", ""), "why": said.get("why", ""),
     }  # fmt: skip
-    replace_rows(connection, ticket, [fit(ticket, values)], _REPLACED)
+    sealed = sealing_of(connection).seal(ticket, fit(ticket, values), handling.fingerprint)
+    replace_rows(connection, ticket, [sealed], _REPLACED)
     why = str(said.pop("why", ""))
     audit.write_audit(
         connection, who=actor_of(handling.name), act="ticket" if is_ticket else "escalate", count=1,

@@ -27,6 +27,7 @@ from celery_dlq.model.group import (
     within_hour,
 )
 from celery_dlq.model.states import State
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.rows.query import is_of_group, newest_of, one_of
@@ -66,19 +67,20 @@ def review(
     new: list[Group] = []
     regressed: list[Group] = []
     for row in _noteworthy(connection, arrived):
-        found, arrivals = group_from(row), arrived[key_of(row)]
+        found, arrivals = group_from(connection, row), arrived[key_of(row)]
         if is_first(found, arrivals):
             new.append(found)
         elif at := _opened_by(connection, row, found, arrivals):
             values = {**UNDECIDED, "regressed_at": at}
             is_it = is_of_group(group, key_of(row))
             connection.execute(update(group).where(is_it).values(values))
-            regressed.append(group_from({**row, **values}))
+            regressed.append(group_from(connection, {**row, **values}))
     return tuple(new), tuple(regressed)
 
 
-def group_from(row: Row, now: datetime | None = None) -> Group:
+def group_from(connection: Connection, row: Row, now: datetime | None = None) -> Group:
     """The group of a row; open again if its ignoring has ended by ``now``."""
+    row = sealing_of(connection).shown(group, row, row["fingerprint"])
     status = GroupStatus(row["status"])
     if now and status is GroupStatus.IGNORED and row["ignored_until"] is not None:
         status = status if now < row["ignored_until"] else GroupStatus.OPEN

@@ -18,6 +18,7 @@ from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import UNTOUCHED
@@ -195,8 +196,12 @@ class Closing(StoreRole):
         rows = self.connection.execute(waiting).mappings().all()
         if not rows:
             return 0, act
+        sealing = sealing_of(self.connection)
         letters = [
-            parked_letter(row).with_(state=State.DEAD, due_at=None, parking="") for row in rows
+            parked_letter(sealing.open(parked, row, row["task_id"])).with_(
+                state=State.DEAD, due_at=None, parking=""
+            )
+            for row in rows
         ]
         save_batch(self.connection, letters, self._transactions.searched)
         taken = one_of(self.connection, parked.c.id, [row["id"] for row in rows])

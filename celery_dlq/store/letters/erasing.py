@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,11 +15,13 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip
+from celery_dlq.base.sealing import TEXT_PREFIX, is_sealed
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -33,7 +35,8 @@ from celery_dlq.store.rows.query import (
     one_of,
     without_claimed,
 )
-from celery_dlq.store.rows.rows import parked_letter
+from celery_dlq.store.rows.resealing import check_keys
+from celery_dlq.store.rows.rows import Row, shown_parked
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey, Member
 
 #: Stands for a text that was erased.
@@ -60,6 +63,15 @@ _TEXT_KEYS = frozenset(
     }
 )  # fmt: skip
 
+#: The columns that say for which owner the texts of a row are sealed.
+_OWNER: Mapping[Any, tuple[str, ...]] = {
+    acts: ("act", "at"), group: ("fingerprint",), tables.ticket: ("fingerprint",), operation: ("id",),
+    tables.automation: ("name",), handling: ("task_id",), sending: ("task_id",),
+}  # fmt: skip
+
+#: Rows that are read together to search in their texts.
+_PAGE = 1_000
+
 #: As people write values.
 _dump_unescaped = partial(json.dumps, ensure_ascii=False)
 
@@ -84,13 +96,18 @@ class Erasing(StoreRole):
     """Erases letters for ever."""
 
     @reads
-    def letters_after(self, after: int, *, limit: int) -> tuple[list[str], int]:
+    def letters_after(
+        self, after: int, *, limit: int, person_id: str = ""
+    ) -> tuple[list[str], int]:
         """The task ids of the next letters in the order in which they came into the store, and the number of
         the last one. A letter keeps its number when it fails again.
 
         :param after: the number of the previous one; 0 for the first ones.
+        :param person_id: only letters that are sealed with the key of this person.
         """
         stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        if person_id:
+            stored = stored.where(letter.c.sealed_by == f"@{person_id}")
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
         return [row.task_id for row in rows], rows[-1].id if rows else after
 
@@ -102,7 +119,16 @@ class Erasing(StoreRole):
         """
         waiting = sa.select(parked).where(IS_PARKED, parked.c.id > after).order_by(parked.c.id)
         rows = self.connection.execute(waiting.limit(limit)).mappings().all()
-        return [parked_letter(row) for row in rows], rows[-1]["id"] if rows else after
+        letters = [shown_parked(self.connection, row) for row in rows]
+        return letters, rows[-1]["id"] if rows else after
+
+    @reads
+    def check_keys(self) -> None:
+        """Check that the keys are here with which letters are encrypted.
+
+        :raises ContentsSealed: a key is not.
+        """
+        check_keys(self.connection)
 
     @writes
     def begin(self, act: OngoingAct, lease: Lease) -> OngoingAct:
@@ -155,7 +181,9 @@ class Erasing(StoreRole):
         segments = {**act.detail.get("segments", {}), before: after}
         act = replace(act, detail={**act.detail, "segments": segments})
         row = sa.update(acts).where(acts.c.id == act.row)
-        self.connection.execute(row.values(detail=dump_json(act.detail)))
+        detail = {"detail": dump_json(act.detail)}
+        owner = audit.owner_of({"act": act.act, "at": act.at})
+        self.connection.execute(row.values(sealing_of(self.connection).seal(acts, detail, owner)))
         return act
 
     @writes
@@ -166,8 +194,11 @@ class Erasing(StoreRole):
             ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
             row = self.connection.execute(ended).mappings().one_or_none()
             if row is not None:
-                values = {name: _in_json(row[name], _nothing) for name in ("wanted", "orders")}
-                values["cause"] = row["cause"] and ERASED
+                sealing = sealing_of(self.connection)
+                opened = sealing.shown(operation, row, operation_id)
+                values = {name: _in_json(opened[name], _nothing) for name in ("wanted", "orders")}
+                values["cause"] = opened["cause"] and ERASED
+                values = sealing.seal(operation, values, operation_id)
                 self.connection.execute(sa.update(operation).where(is_it).values(values))
                 _erase_acts(self.connection, [operation_id], name="operation")
 
@@ -195,9 +226,12 @@ class Erasing(StoreRole):
 
 def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> None:
     """Take the example messages of groups from letters that they still have."""
+    sealing = sealing_of(connection)
     for key in sorted(groups):
-        example = clip(newest_message(connection, key, DELETABLE_STATES), SAMPLE_LIMIT)
-        connection.execute(sa.update(group).where(is_of_group(group, key)).values(message=example))
+        message, sealed_by = newest_message(connection, key, DELETABLE_STATES)
+        example = {"message": clip(message, SAMPLE_LIMIT)}
+        values = sealing.seal(group, example, key[0], sealing.sealer(sealed_by))
+        connection.execute(sa.update(group).where(is_of_group(group, key)).values(values))
 
 
 def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "letter") -> None:
@@ -241,18 +275,73 @@ def _mentions(
     is_json = any(column is one for one in JSON)
     forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
     found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
+    if column.table in _OWNER:
+        found = sa.or_(found, column.startswith(TEXT_PREFIX))
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
-    for row in connection.execute(sa.select(*keys, column).where(found)).mappings():
-        text = _in_json(row[column], without, is_text=is_text) if is_json else without(row[column])
-        if text != row[column]:
-            this = sa.and_(*(key == row[key] for key in keys), column == row[column])
+    for row in _with_owners(connection, column, keys, found):
+        before, stored = _clear(connection, column, row), row[column.name]
+        text = _in_json(before, without, is_text=is_text) if is_json else without(before)
+        if text != before:
+            this = sa.and_(*(key == row[key.name] for key in keys), column == stored)
             place = f"{column.table.name}.{column.name}"
+            if is_sealed(stored):
+                text = _sealed(connection, column, row, text)
             changed.append(Mention(place=place, row=this, column=column, text=text))
     return changed
+
+
+def _with_owners(
+    connection: Connection,
+    column: sa.Column[str],
+    keys: Sequence[sa.Column[Any]],
+    found: sa.ColumnElement[bool],
+) -> Iterator[sa.RowMapping]:
+    """The rows for which the condition holds, in pages, because sealed texts are compared here. Each has its
+    key, the text, and what the text is sealed for."""
+    also, last = [column.table.c[name] for name in _OWNER.get(column.table, ())], list[Any]()
+    columns = [*{one.name: one for one in (*keys, *also, column)}.values()]
+    while True:
+        after = _after(keys, last) if last else sa.true()
+        page = sa.select(*columns).where(found, after).order_by(*keys).limit(_PAGE)
+        rows = connection.execute(page).mappings().all()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        last = [rows[-1][key.name] for key in keys]
+
+
+def _after(keys: Sequence[sa.Column[Any]], last: Sequence[Any]) -> sa.ColumnElement[bool]:
+    """Whether a row comes after the one with the key ``last``."""
+    first, *rest = zip(keys, last, strict=True)
+    column, value = first
+    is_after: sa.ColumnElement[bool] = column > value
+    if rest:
+        further = _after([key for key, _ in rest], [value for _, value in rest])
+        is_after = sa.and_(column >= value, sa.or_(is_after, further))
+    return is_after
+
+
+def _owner(table: Any, row: Row) -> str:
+    return audit.owner_of(row) if table is acts else str(row[_OWNER[table][0]])
+
+
+def _clear(connection: Connection, column: sa.Column[str], row: Row) -> str:
+    """The text of a row; nothing to find if it cannot be read, because its person's key was destroyed."""
+    table: Any = column.table
+    if not is_sealed(row[column.name]):
+        return str(row[column.name])
+    shown = sealing_of(connection).shown(table, row, _owner(table, row))
+    return str(shown[column.name])
+
+
+def _sealed(connection: Connection, column: sa.Column[str], row: Row, text: str) -> str:
+    table: Any = column.table
+    sealed = sealing_of(connection).seal(table, {column.name: text}, _owner(table, row))
+    return str(sealed[column.name])
 
 
 def _without(text: str, texts: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
@@ -30,7 +31,7 @@ from celery_dlq.store.rows.query import (
     newest_of,
     one_of,
 )
-from celery_dlq.store.rows.rows import bare, letter_from, parked_letter
+from celery_dlq.store.rows.rows import bare, letter_from, shown_parked
 from celery_dlq.store.rows.terms import newest_with, newest_with_all
 
 # A list does not need the other columns, which are large; WHOLE has them.
@@ -92,11 +93,12 @@ def page_of(connection: Connection, marks: Sequence[Mark], limit: int) -> Page:
 def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
     """The letters of ``numbers``, which :func:`_number` gives."""
     listed = _LISTED.where(letter.c.id.in_([number for number in numbers if number > 0]))
-    found = {row["id"]: letter_from(row) for row in connection.execute(listed).mappings()}
+    shown = map(sealing_of(connection).shown_letter, connection.execute(listed).mappings())
+    found = {row["id"]: letter_from(row) for row in shown}
     waiting = [-number for number in numbers if number < 0]
     if waiting:
         rows = connection.execute(select(parked).where(parked.c.id.in_(waiting))).mappings()
-        found |= {-row["id"]: bare(parked_letter(row)) for row in rows}
+        found |= {-row["id"]: bare(shown_parked(connection, row)) for row in rows}
     return found
 
 
@@ -219,8 +221,11 @@ def likely(connection: Connection, wanted: Filter, limit: int) -> set[int]:
     if not wanted.search:
         return newest_with_all(connection, wanted)
     texts = {wanted.search.strip(), *variable_parts(wanted.search)[:MESSAGE_LIMIT]}
+    key = sealing_of(connection).hash_key
     found = {
-        number for text in texts for number in newest_with(connection, hash_of_value(text), None)
+        number
+        for text in texts
+        for number in newest_with(connection, hash_of_value(text, key), None)
     }
     parts = list(_of_groups(connection, wanted, wanted.search, limit))
     if parts:

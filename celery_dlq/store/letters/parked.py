@@ -8,23 +8,27 @@ that is accepted first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import parked
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, within
 from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
-from celery_dlq.store.rows.rows import parked_letter, parked_row, stored_id
+from celery_dlq.store.rows.rows import parked_row, shown_parked, stored_id
+
+logger: logging.Logger = logging.getLogger("celery_dlq")
 
 #: The message was sent.
 RELEASED = "released"
@@ -64,10 +68,13 @@ class Parked(StoreRole):
             one_of(self.connection, parked.c.parking, sorted(given))
         )
         stored = set(self.connection.scalars(known))
+        sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
-            parked_row(letter, self._transactions.searched.redactor, ahead)
+            sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
             for parking, letter in sorted(given.items())
             if parking not in stored
+            for row in [parked_row(letter, redactor, ahead)]
+            for label in [sealing.label_for(letter.subject)]
         ]
         if rows:
             self.connection.execute(insert(parked), rows)
@@ -96,15 +103,24 @@ class Parked(StoreRole):
             return ()
         ids = [row.id for row in found[: within((row.size for row in found), TAKEN_BYTES)]]
         taken = one_of(self.connection, parked.c.id, ids)
-        held_until = {"next_at": now + timedelta(seconds=hold_s), "copies": parked.c.copies + 1}
-        self.connection.execute(update(parked).where(taken).values(held_until))
         rows = {
-            row["id"]: row
+            row["id"]: (row["parking"], row["copies"] + 1, shown_parked(self.connection, row))
             for row in self.connection.execute(select(parked).where(taken)).mappings()
         }
+        unread = [one for one in ids if rows[one][-1].unreadable]
+        copy = case((one_of(self.connection, parked.c.id, unread), 0), else_=1) if unread else 1
+        held_until = {"next_at": now + timedelta(seconds=hold_s), "copies": parked.c.copies + copy}
+        self.connection.execute(update(parked).where(taken).values(held_until))
+        if unread:
+            letter = rows[unread[0]][-1]
+            logger.error(
+                "%d parked retries stay parked, the first of them %s: %s",
+                len(unread), letter.task_id, letter.unreadable,
+            )  # fmt: skip
         return tuple(
-            Release(parking=row["parking"], copy=row["copies"], letter=parked_letter(row))
-            for row in map(rows.__getitem__, ids)
+            Release(parking=parking, copy=copy, letter=letter)
+            for parking, copy, letter in map(rows.__getitem__, ids)
+            if not letter.unreadable
         )
 
     @writes
@@ -203,7 +219,7 @@ def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
     """The retry of ``task_id`` (as stored) that waits and is due first."""
     of_it = select(parked).where(IS_PARKED, parked.c.task_id == task_id)
     row = connection.execute(of_it.order_by(parked.c.due_at).limit(1)).mappings().one_or_none()
-    return None if row is None else parked_letter(row)
+    return None if row is None else shown_parked(connection, row)
 
 
 # A worker has the message, so neither its body nor its arguments are kept any longer.

@@ -18,6 +18,7 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved, ValuesKept
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import attempt, content, letter, parked, report, term
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -109,9 +110,12 @@ class Letters(ListenedRole[StoreListener]):
             .where(attempt.c.task_id == key)
             .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
         )
-        found = letter_from(
-            with_body(self.connection, row), self.connection.execute(runs).mappings()
-        )
+        sealing = sealing_of(self.connection)
+        attempts = [
+            sealing.shown(attempt, one, key, row["sealed_by"])
+            for one in self.connection.execute(runs).mappings()
+        ]
+        found = letter_from(sealing.shown_letter(with_body(self.connection, row)), attempts)
         return found.with_(due_at=waiting.due_at) if waiting else found
 
     @reads
@@ -125,19 +129,21 @@ class Letters(ListenedRole[StoreListener]):
         these = one_of(self.connection, letter.c.task_id, keys)
         stored = self.connection.execute(_READ.add_columns(body_of(len(keys))).where(these))
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
-        return [letter_from(row) for row in rows], count
+        shown = map(sealing_of(self.connection).shown_letter, rows)
+        return [letter_from(row) for row in shown], count
 
     @reads
     def read_tracebacks(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
-        these = select(letter.c.task_id, content.c.traceback).join(content, OF_LETTER)
-        return _texts(self.connection, these, task_ids)
+        these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by)
+        return _texts(self.connection, these.join(content, OF_LETTER), task_ids)
 
     @reads
     def read_routes(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        return _texts(self.connection, select(letter.c.task_id, letter.c.route), task_ids)
+        these = select(letter.c.task_id, letter.c.route, letter.c.sealed_by)
+        return _texts(self.connection, these, task_ids)
 
     @reads
     def match(self, prefix: str, limit: int = 10) -> list[str]:
@@ -235,9 +241,10 @@ def _texts(
     connection: Connection, these: Select[Any], task_ids: Sequence[str]
 ) -> Mapping[str, str]:
     """The texts that ``these`` selects after the stored id, by the given ids."""
-    keys = {stored_id(task_id): task_id for task_id in task_ids}
+    keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
     rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-    return {keys[key]: text for key, text in map(tuple, rows)}
+    shown = map(sealing.shown_letter, rows.mappings())
+    return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
 _RESOLVE = (
@@ -330,9 +337,12 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
     """The next letters by their ids, locked: they neither fail again nor go in the meantime."""
     ids = select(letter.c.id).where(letter.c.id < below).order_by(letter.c.id.desc()).limit(letters)
     locked = connection.scalars(ids.with_for_update()).all()
-    columns = letter.c.id, letter.c.message, content.c.args, content.c.kwargs
+    columns = (
+        letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
+    )  # fmt: skip
     these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
-    return {row["id"]: dict(row) for row in connection.execute(these).mappings()}
+    shown = map(sealing_of(connection).shown_letter, connection.execute(these).mappings())
+    return {row["id"]: row for row in shown}
 
 
 def _above_all(connection: Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,10 +13,12 @@ from typing import Any
 from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.errors import ContentsSealed, RecordRefused
 from celery_dlq.model.letter import DeadLetter, digest_of
 from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination import end_deliveries
+from celery_dlq.store.database.sealing import Sealing, sealing_of
 from celery_dlq.store.database.tables import attempt, change, content, letter, sending
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
@@ -31,6 +34,7 @@ from celery_dlq.store.rows.merge import (
     redrive_of,
 )
 from celery_dlq.store.rows.query import one_of
+from celery_dlq.store.rows.resealing import Resealed, reseal
 from celery_dlq.store.rows.rows import (
     FAILURE_COLUMNS,
     attempt_row,
@@ -51,7 +55,7 @@ _STATE_COLUMNS = (
 _FACT_COLUMNS = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
-    letter.c.exception_type, letter.c.queue, letter.c.reason, letter.c.route,
+    letter.c.exception_type, letter.c.queue, letter.c.reason, letter.c.route, letter.c.sealed_by,
 )  # fmt: skip
 
 
@@ -69,6 +73,7 @@ class Stored:
     task_id: str
     facts: Facts
     member: Member
+    sealed_by: str
 
 
 @dataclass
@@ -81,6 +86,8 @@ class _Draft:
     #: Columns to write; a whole row if the letter is not stored yet.
     row: dict[str, Any] = field(default_factory=dict)
     attempts: list[dict[str, Any]] = field(default_factory=list)
+    #: The key with which the columns will be sealed, as in the letter's ``sealed_by``.
+    sealed_by: str = ""
 
 
 def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: Searched) -> Saved:
@@ -93,11 +100,15 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     fitting = [storable(item, searched.redactor) for item in letters]
     given = sorted(aliases.counted_in_groups(connection, fitting), key=_in_order)
     batch, stored = _lock_batch(connection, given)
-    tally = Tally()
+    tally, sealing = Tally(), sealing_of(connection)
+    if sealing.ring is not None:
+        sealing.people(item.subject for item in given if item.subject)
     drafts, arrived = [], list[DeadLetter]()
-    for task_id, failures in groupby(batch, key=attrgetter("task_id")):
+    for task_id, same in groupby(batch, key=attrgetter("task_id")):
+        failures = [*same]
         known = stored.get(task_id)
         draft = _Draft(known, known.facts, known.member) if known else _Draft(None, None, None)
+        draft.sealed_by = _key_of(sealing, known, failures)
         arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
         drafts.append(draft)
     _write(connection, drafts, searched.value_limit)
@@ -145,8 +156,16 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     bodies = read_bodies(connection, map(tuple, sizes))
     edited = select(change.c.task_id, change.c.body)
     edits = connection.execute(edited.where(one_of(connection, change.c.task_id, [*tasks])))
-    for key, body in (*((ids[at], body) for at, body in bodies.items()), *map(tuple, edits)):
-        found[key].add(identity(tasks[key], digest_of(body)))
+    all_bodies = [
+        *((content, ids[at], body) for at, body in bodies.items()),
+        *((change, key, body) for key, body in map(tuple, edits)),
+    ]
+    sealing, sealed_by = sealing_of(connection), {one.task_id: one.sealed_by for one in stored}
+    for table, key, body in all_bodies:
+        # A body that cannot be read is no body of these messages: they get letters of their own.
+        with contextlib.suppress(ContentsSealed):
+            row = sealing.open(table, {"body": body}, key, sealed_by[key])
+            found[key].add(identity(tasks[key], digest_of(row["body"])))
     return found
 
 
@@ -166,7 +185,9 @@ def lock_stored(
     for row in rows:
         attempts = frozenset(known.get(row["task_id"], ()))
         facts = read_row(Facts, row, attempts=attempts)
-        found[row["task_id"]] = Stored(row["id"], row["task_id"], facts, Member.of(row))
+        found[row["task_id"]] = Stored(
+            row["id"], row["task_id"], facts, Member.of(row), row["sealed_by"]
+        )
     return found
 
 
@@ -195,6 +216,7 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
             "last_redrive": change.facts.last_redrive,
             "attempt_count": len(change.facts.attempts),
             "place": failure.place,
+            "sealed_by": draft.sealed_by,
         }
         is_whole = change.effect in (Effect.ARRIVED, Effect.REUSED)
         columns = row.keys() if is_whole else (*FAILURE_COLUMNS, *_STATE_COLUMNS)
@@ -210,19 +232,55 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
     return change.arrives
 
 
+def _key_of(sealing: Sealing, stored: Stored | None, failures: Iterable[DeadLetter]) -> str:
+    """``sealed_by`` of a letter once its ``failures`` are written. A letter keeps its key, because the others
+    of its values have that, unless it becomes that of a person.
+
+    :raises RecordRefused: the letter is encrypted, and there are no keys here.
+    """
+    label = sealing.label_for(next((one.subject for one in failures if one.subject), ""))
+    if stored is None or not stored.sealed_by or label.startswith("@"):
+        return label
+    if sealing.ring is None:
+        raise RecordRefused(
+            f"The letter {stored.task_id} is encrypted; set dlq_encryption_keys here, too."
+        )
+    return stored.sealed_by
+
+
+def _seal_again(connection: Connection, drafts: Sequence[_Draft]) -> None:
+    """Seal what is stored of letters that get another key, unless it cannot be read."""
+    moved = {
+        draft.stored.task_id: (draft, Resealed(draft.stored.id, before, draft.sealed_by))
+        for draft in drafts
+        if draft.stored is not None and (draft.row or draft.attempts)
+        for before in [draft.stored.sealed_by]
+        if before != draft.sealed_by
+    }
+    for unread in reseal(connection, {key: one for key, (_, one) in moved.items()}):
+        draft, one = moved[unread]
+        draft.sealed_by = one.before
+
+
 def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -> None:
+    _seal_again(connection, drafts)
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
         count_on(connection, new)
         insert_letters(connection, new, value_limit)
-    for columns, rows in _by_shape(drafts).items():
+    for columns, rows in _by_shape(connection, drafts).items():
         for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
             values = part_of(table, {name: bindparam(f"new_{name}") for name in columns})
             if values:
                 connection.execute(update(table).where(is_it).values(values), rows)
     changed = ((draft.stored.id, draft.row) for draft in drafts if draft.stored is not None)
     replace_terms(connection, changed, value_limit)
-    attempts = [row for draft in drafts for row in draft.attempts]
+    sealing = sealing_of(connection)
+    attempts = [
+        sealing.seal(attempt, row, row["task_id"], sealing.sealer(draft.sealed_by))
+        for draft in drafts
+        for row in draft.attempts
+    ]
     if attempts:
         connection.execute(insert(attempt), attempts)
 
@@ -241,22 +299,29 @@ def insert_letters(
     connection: Connection, rows: Sequence[dict[str, Any]], value_limit: int
 ) -> None:
     """Insert letters with their contents and values, each given as one row."""
-    connection.execute(insert(letter), [part_of(letter, row) for row in rows])
+    sealing = sealing_of(connection)
+    sealed = [sealing.seal_letter(row, row["task_id"], row["sealed_by"]) for row in rows]
+    connection.execute(insert(letter), [part_of(letter, row) for row in sealed])
     these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
     numbered = select(letter.c.task_id, letter.c.id).where(these)
     numbers = {row.task_id: row.id for row in connection.execute(numbered)}
-    contents = [{"id": numbers[row["task_id"]], **part_of(content, row)} for row in rows]
+    contents = [{"id": numbers[row["task_id"]], **part_of(content, row)} for row in sealed]
     connection.execute(insert(content), sorted(contents, key=itemgetter("id")))
     add_terms(connection, ((numbers[row["task_id"]], row) for row in rows), value_limit)
 
 
-def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+def _by_shape(
+    connection: Connection, drafts: Sequence[_Draft]
+) -> dict[tuple[str, ...], list[dict[str, Any]]]:
     """The changes to stored letters, by the columns that they set."""
+    sealing = sealing_of(connection)
     shapes: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for draft in drafts:
         if draft.stored is not None and draft.row:
-            values = {f"new_{name}": value for name, value in draft.row.items()}
-            rows = shapes.setdefault(tuple(sorted(draft.row)), [])
             stored = draft.stored
+            row = sealing.seal_letter(draft.row, stored.task_id, draft.sealed_by)
+            row.pop("sealed_by", None)
+            values = {f"new_{name}": value for name, value in row.items()}
+            rows = shapes.setdefault(tuple(sorted(row)), [])
             rows.append({"of_task_id": stored.task_id, "of_id": stored.id, **values})
     return shapes

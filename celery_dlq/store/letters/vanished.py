@@ -10,6 +10,7 @@ it runs like a message that the broker delivers again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,11 +19,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, not_, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.errors import ContentsSealed
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState, Orders, Repair, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.coordination import is_held
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import letter, operation, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.claim_rows import COLUMNS, letters_of, with_contents
@@ -65,8 +68,14 @@ class Vanished(StoreRole):
         stored = select(operation.c.id, operation.c.orders).where(
             operation.c.state.in_(_SENDS), operation.c.broker == broker, awaits
         )
-        found = self.connection.execute(stored.order_by(operation.c.created_at, operation.c.id))
-        return {row.id: Orders.from_dict(json.loads(row.orders)).repair for row in found}
+        in_order = stored.order_by(operation.c.created_at, operation.c.id)
+        sealing, found = sealing_of(self.connection), dict[str, Repair]()
+        for row in self.connection.execute(in_order).mappings():
+            # Without its orders, the messages of an operation are not known.
+            with contextlib.suppress(ContentsSealed):
+                opened = sealing.open(operation, row, row["id"])
+                found[row["id"]] = Orders.from_dict(json.loads(opened["orders"])).repair
+        return found
 
     @reads
     def find(

@@ -18,6 +18,7 @@ from celery_dlq.base.codec import decode_table
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, letter
 from celery_dlq.store.rows.bodies import SIZE, body_of, give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import one_of
@@ -27,13 +28,15 @@ T = TypeVar("T")
 _NAMES = (
     "last_failed_at", "id", "claim_token", "task_id", "task", "first_failed_at", "release",
     "message_release", "canvas", "fingerprint", "redrive_count", "reason", "verdict", "rule",
-    "content_type", "content_encoding", "exchange", "routing_key", "queue",
+    "content_type", "content_encoding", "exchange", "routing_key", "queue", "sealed_by",
 )  # fmt: skip
 
 #: The columns of a letter that a claim reads. Values are read from rows by position, because by name it takes
 #: ten times as long.
 COLUMNS = tuple(letter.c[name] for name in _NAMES)
-FAILED_AT, ID, CLAIM_TOKEN = map(_NAMES.index, ("last_failed_at", "id", "claim_token"))
+FAILED_AT, ID, CLAIM_TOKEN, _SEALED_BY, _TASK_ID = map(
+    _NAMES.index, ("last_failed_at", "id", "claim_token", "sealed_by", "task_id")
+)
 
 _CONTENT: Select[Any] = select(
     content.c.id, SIZE, content.c.headers, content.c.properties
@@ -64,8 +67,28 @@ def letters_of(
     bodies = read_bodies(connection, large)
     return [
         claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
+        if not row[_SEALED_BY]
+        else _sealed_letter(connection, row, contents, bodies.get(row[ID]), token, lease_until)
         for row, contents in rows
     ]
+
+
+def _sealed_letter(
+    connection: Connection,
+    row: Sequence[Any],
+    contents: Sequence[Any],
+    large_body: bytes | None,
+    token: str,
+    lease_until: datetime,
+) -> DeadLetter:
+    """:func:`claimed_letter` for a letter whose contents are sealed."""
+    number, size, headers, properties, body = contents
+    given = {"headers": headers, "body": body if large_body is None else large_body}
+    opened = sealing_of(connection).shown(content, given, row[_TASK_ID], row[_SEALED_BY])
+    clear = number, size, opened["headers"], properties, opened["body"]
+    letter = claimed_letter(row, clear, None, token, lease_until)
+    unreadable = opened.get("unreadable", "")
+    return letter.with_(unreadable=unreadable) if unreadable else letter
 
 
 def with_contents(connection: Connection, rows: Sequence[Row[Any]]) -> Rows:
@@ -103,7 +126,7 @@ def claimed_letter(
     (
         values["last_failed_at"], _, _, values["task_id"], values["task"], values["first_failed_at"],
         values["release"], values["message_release"], values["canvas"], values["fingerprint"],
-        values["redrive_count"], reason, verdict, rule, *place,
+        values["redrive_count"], reason, verdict, rule, *place, _,
     ) = row  # fmt: skip
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)
     values["claim_token"], values["lease_expires_at"] = token, lease_until

@@ -31,6 +31,7 @@ from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import claim, letter, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -49,6 +50,7 @@ from celery_dlq.store.redrive.claim_rows import (
     with_contents,
 )
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, live_tokens, one_of
+from celery_dlq.store.rows.resealing import check_keys
 from celery_dlq.store.rows.rows import fit_text, stored_id
 
 #: Characters of a reason.
@@ -109,6 +111,16 @@ class Claims(ListenedRole[StoreListener]):
     def while_redriving(self) -> AbstractContextManager[None]:
         """Allow the connections that a redrive needs, in addition to the process's usual ones."""
         return self._transactions.database.extended(FOR_A_REDRIVE)
+
+    @reads
+    def check_keys(self, wanted: Filter) -> None:
+        """Check that the keys are here with which the letters are encrypted that a redrive of ``wanted``
+        takes. Letters of persons whose keys were destroyed are refused one by one.
+
+        :raises ContentsSealed: a key is not.
+        """
+        found = in_states(_sources(wanted)), *conditions(self.connection, wanted)
+        check_keys(self.connection, *found)
 
     @reads
     def first_ids(self, wanted: Filter, limit: int) -> list[str]:
@@ -219,7 +231,7 @@ class Claims(ListenedRole[StoreListener]):
         )
         reasons = {stored_id(task_id): clip(reason, WHY_LIMIT) for task_id, reason in why.items()}
         if reasons:
-            self.connection.execute(skipped, _rows(reasons, "why"))
+            self.connection.execute(skipped, _rows(self.connection, reasons, "why"))
         return moved
 
     @writes
@@ -458,7 +470,7 @@ def _mark(
         number += connection.execute(marked.where(of_claim, these, news)).rowcount
     if changed:
         one = marked.where(of_claim, _IS_ONE, news).values(change=sa.bindparam("of_change"))
-        number += connection.execute(one, _rows(changed, "change")).rowcount
+        number += connection.execute(one, _rows(connection, changed, "change")).rowcount
     return number
 
 
@@ -466,9 +478,15 @@ def _claimed(operation_id: str, token: str) -> sa.ColumnElement[bool]:
     return sa.and_(sending.c.operation == operation_id, sending.c.copy == token)
 
 
-def _rows(texts: Mapping[str, str], column: str) -> list[dict[str, str]]:
+def _rows(connection: Connection, texts: Mapping[str, str], column: str) -> list[dict[str, str]]:
     """One row of parameters for each id, in the order in which all others lock them."""
+    sealing = sealing_of(connection)
+    persons = sealing.persons_of([*texts])
+    rows = {task_id: {column: fit_text(sending.c[column], text)} for task_id, text in texts.items()}
     return [
-        {"of_task_id": task_id, f"of_{column}": fit_text(sending.c[column], text)}
-        for task_id, text in sorted(texts.items())
+        {
+            "of_task_id": task_id,
+            f"of_{column}": sealing.seal(sending, row, task_id, persons.get(task_id))[column],
+        }
+        for task_id, row in sorted(rows.items())
     ]

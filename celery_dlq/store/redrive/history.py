@@ -24,13 +24,15 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
-from celery_dlq.store.rows.audit import REDRIVE, write_audit
+from celery_dlq.store.rows.audit import REDRIVE, owner_of, write_audit
 from celery_dlq.store.rows.bodies import check_sizes, with_body
 from celery_dlq.store.rows.query import WHOLE, Conditions, in_states
+from celery_dlq.store.rows.resealing import Resealed, reseal
 from celery_dlq.store.rows.rows import (
     Row,
     envelope_from,
@@ -95,10 +97,7 @@ class Audit(StoreRole):
             chose = operations_of_group(self.connection, group, _OPERATIONS)
             found.append(audit.c.subject.in_([stored_id(group), *chose]))
         newest = select(*_READ).where(*found).order_by(audit.c.id.desc()).limit(limit + 1)
-        acts = [
-            AuditRow(**{**row, "detail": json.loads(row["detail"])})
-            for row in self.connection.execute(newest).mappings()
-        ]
+        acts = [_act(self.connection, row) for row in self.connection.execute(newest).mappings()]
         page = Rows.first(acts, limit, attrgetter("id"))
         return replace(page, rows=_with_results(self.connection, page.rows, letter))
 
@@ -113,10 +112,16 @@ class Audit(StoreRole):
         )
 
 
+def _act(connection: Connection, row: Row) -> AuditRow:
+    shown = sealing_of(connection).shown(audit, row, owner_of(row))
+    why_not = {"unreadable": shown.pop("unreadable")} if "unreadable" in shown else {}
+    return AuditRow(**{**shown, "detail": why_not or json.loads(shown["detail"])})
+
+
 def _with_results(
     connection: Connection, rows: Sequence[AuditRow], letter: str | None
 ) -> tuple[AuditRow, ...]:
-    redrives = {row.detail["operation"] for row in rows if row.act == REDRIVE}
+    redrives = {row.detail.get("operation", "") for row in rows if row.act == REDRIVE}
     if not redrives:
         return tuple(rows)
     counts = counts_of(connection, redrives)
@@ -218,8 +223,9 @@ class Edits(StoreRole):
             .where(tables.change.c.task_id == stored_id(task_id))
             .order_by(tables.change.c.id)
         )
-        rows = self.connection.execute(of_it).mappings()
-        return [read_row(Change, row, before=envelope_from(row)) for row in rows]
+        sealing, rows = sealing_of(self.connection), self.connection.execute(of_it).mappings()
+        shown = [sealing.shown(tables.change, row, row["task_id"]) for row in rows]
+        return [read_row(Change, row, before=envelope_from(row)) for row in shown]
 
 
 def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
@@ -234,23 +240,31 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     stored = searched.redactor.stored
     shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
     made_in = fit(letter, {"message_release": edit.release})
+    sealing, key, sealed_by = sealing_of(connection), row["task_id"], row["sealed_by"]
+    if sealing.ring is not None and not sealed_by:
+        sealed_by = sealing.ring.label
+        reseal(connection, {key: Resealed(row["id"], "", sealed_by)})
+    sealed = sealing.seal_letter({**after, **shown, **made_in}, key, sealed_by)
     for table in (letter, tables.content):
-        changed = part_of(table, {**after, **shown, **made_in})
+        changed = part_of(table, sealed)
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
     replace_terms(connection, [(row["id"], shown)], searched.value_limit)
     _count_edited(connection, row, after)
-    _note_edit(connection, edit)
+    _note_edit(connection, edit, sealed_by)
     return True
 
 
 def lock_dead(connection: Connection, task_id: str) -> Row | None:
     """The row of a ``DEAD`` letter with its message, locked until the transaction ends; None if there is no
-    such letter, or it is not ``DEAD``."""
+    such letter, or it is not ``DEAD``.
+
+    :raises ContentsSealed: its message cannot be decrypted.
+    """
     stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
     found = connection.execute(stored).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
-    return with_body(connection, found)
+    return sealing_of(connection).open_letter(with_body(connection, found))
 
 
 def has_message(row: Row, message: Envelope) -> bool:
@@ -258,15 +272,18 @@ def has_message(row: Row, message: Envelope) -> bool:
     return all(row[name] == value for name, value in envelope_values(message).items())
 
 
-def _note_edit(connection: Connection, edit: Edit) -> None:
+def _note_edit(connection: Connection, edit: Edit, sealed_by: str) -> None:
     key = stored_id(edit.task_id)
     texts = fit(tables.change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
-    before = envelope_values(edit.before)
-    connection.execute(insert(tables.change).values(task_id=key, at=edit.at, **texts, **before))
+    row = {"task_id": key, "at": edit.at, **texts, **envelope_values(edit.before)}
+    sealing = sealing_of(connection)
+    sealed = sealing.seal(tables.change, row, key, sealing.sealer(sealed_by))
+    connection.execute(insert(tables.change).values(sealed))
     detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
     write_audit(
-        connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at
-    )
+        connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at,
+        sealed_by=sealed_by,
+    )  # fmt: skip
 
 
 def _count_edited(connection: Connection, row: Row, after: dict[str, Any]) -> None:

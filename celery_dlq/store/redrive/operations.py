@@ -19,6 +19,7 @@ from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import claim, operation, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -57,7 +58,8 @@ def create_operation(
     """
     if _read(connection, new.id) is not None:
         return
-    connection.execute(insert(operation).values(_values(new)))
+    values = sealing_of(connection).seal(operation, _values(new), new.id)
+    connection.execute(insert(operation).values(values))
     audit.write_audit(
         connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
         detail={
@@ -146,7 +148,9 @@ class Operations(ListenedRole[StoreListener]):
         moves = before is not to and source in (None, before)
         if moves:
             _check_move(self.connection, operation_id, before, to)
-            values = _values_in(to, cause, now)
+            values = sealing_of(self.connection).seal(
+                operation, _values_in(to, cause, now), operation_id
+            )
             self.connection.execute(update(operation).where(is_it).values(values))
         found = _read(self.connection, operation_id)
         assert found is not None, "its row is locked"  # noqa: S101
@@ -167,10 +171,15 @@ def operations_of_group(connection: Connection, fingerprint: str, limit: int) ->
     """The ids of those operations, of the newest ``limit``, that chose the group by its fingerprint or by a
     prefix of it."""
     newest = select(operation.c.id, operation.c.wanted).order_by(operation.c.created_at.desc())
+    sealing = sealing_of(connection)
+    shown = (
+        sealing.shown(operation, row, row["id"])
+        for row in connection.execute(newest.limit(limit)).mappings()
+    )
     return [
-        operation_id
-        for operation_id, wanted in connection.execute(newest.limit(limit))
-        if Filter.from_dict(json.loads(wanted)).chooses_group(fingerprint)
+        row["id"]
+        for row in shown
+        if Filter.from_dict(json.loads(row["wanted"])).chooses_group(fingerprint)
     ]
 
 
@@ -239,7 +248,9 @@ def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
     if rows:
         for operation_id, state, number in connection.execute(_numbers(connection, sorted(counts))):
             counts[operation_id][state] = int(number)
-    return [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
+    sealing = sealing_of(connection)
+    shown = [sealing.shown(operation, row, row["id"]) for row in rows]
+    return [_operation_from(row, _without_held(counts[row["id"]])) for row in shown]
 
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:

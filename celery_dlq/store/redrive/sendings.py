@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,6 +17,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import claims
@@ -86,8 +88,12 @@ _DROP = (
 def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
     """The redrives of a letter, oldest first."""
     of_it = _READ.where(sending.c.task_id == stored_id(task_id))
-    rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
-    return [read_row(Sending, row) for row in rows]
+    return _shown(connection, of_it.order_by(sending.c.redrive, sending.c.claimed_at))
+
+
+def _shown(connection: Connection, stored: sa.Select[Any]) -> list[Sending]:
+    sealing, rows = sealing_of(connection), connection.execute(stored).mappings()
+    return [read_row(Sending, sealing.shown(sending, row, row["task_id"])) for row in rows]
 
 
 class Sendings(StoreRole):
@@ -113,8 +119,7 @@ class Sendings(StoreRole):
         if after is not None:
             found.append(sending.c.task_id > after)
         first = _READ.where(*found).order_by(sending.c.task_id).limit(limit + 1)
-        rows = [read_row(Sending, row) for row in self.connection.execute(first).mappings()]
-        return Rows.first(rows, limit, attrgetter("task_id"))
+        return Rows.first(_shown(self.connection, first), limit, attrgetter("task_id"))
 
     @reads
     def of_letter(self, task_id: str) -> list[Sending]:
@@ -129,8 +134,7 @@ class Sendings(StoreRole):
         of_these = _READ.where(
             one_of(self.connection, sending.c.task_id, ids), sending.c.cause == cause
         )
-        rows = self.connection.execute(of_these).mappings() if ids else ()
-        return [read_row(Sending, row) for row in rows]
+        return _shown(self.connection, of_these) if ids else []
 
     @reads
     def recent_endings(self, operation_id: str, limit: int) -> list[Sending]:
@@ -143,8 +147,7 @@ class Sendings(StoreRole):
                 .order_by(sending.c.ended_at.desc())
                 .limit(limit)
             )
-            rows = self.connection.execute(latest).mappings()
-            ended += [read_row(Sending, row) for row in rows]
+            ended += _shown(self.connection, latest)
         ended.sort(key=lambda item: (item.ended_at, item.task_id), reverse=True)
         return ended[:limit]
 
@@ -254,6 +257,7 @@ class Sendings(StoreRole):
             for drop in drops
         ]  # fmt: skip
         if rows:
+            _seal(self.connection, rows, "of_why")
             self.connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
         return [True] * len(rows)
 
@@ -358,7 +362,18 @@ def _end(connection: Connection, endings: Iterable[_Ending]) -> None:
         if redrive > 0
     ]
     if rows:
+        _seal(connection, rows, "new_why")
         connection.execute(_END, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
+
+
+def _seal(connection: Connection, rows: Sequence[dict[str, Any]], name: str) -> None:
+    """Seal the reasons in rows of parameters, under ``name``."""
+    sealing = sealing_of(connection)
+    persons = sealing.persons_of([row["of_task_id"] for row in rows])
+    for row in rows:
+        task_id = row["of_task_id"]
+        sealed = sealing.seal(sending, {"why": row[name]}, task_id, persons.get(task_id))
+        row[name] = sealed["why"]
 
 
 def _in(*states: SendingState) -> sa.ColumnElement[bool]:

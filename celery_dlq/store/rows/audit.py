@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -15,9 +15,10 @@ from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
-from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
+from celery_dlq.store.rows.rows import Row, fit, replace_rows, stored_id
 
 #: The name of the act that creates an operation.
 REDRIVE = "redrive"
@@ -33,10 +34,12 @@ def write_audit(
     detail: Mapping[str, object],
     why: str = "",
     row: int | None = None,
+    sealed_by: str = "",
 ) -> int:
     """Write a row for an act on ``count`` letters, without secrets, or add to one; returns its id.
 
     :param row: the row of an act that is done in parts. ``count`` is added to its count.
+    :param sealed_by: of the letter whose contents are in the detail.
     """
     if row is not None:
         more = update(audit).where(audit.c.id == row)
@@ -44,11 +47,17 @@ def write_audit(
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
-    written = insert(audit).values(
-        at=at, count=count, detail=dump_json(KNOWN.hidden(detail)), **values
-    )
+    values |= {"at": at, "count": count, "detail": dump_json(KNOWN.hidden(detail))}
+    sealing = sealing_of(connection)
+    sealed = sealing.seal(audit, values, owner_of(values), sealing.sealer(sealed_by))
+    written = insert(audit).values(sealed)
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
     return int(audit_id)
+
+
+def owner_of(row: Row) -> str:
+    """What the texts of a row of the audit are sealed for: its act, and its time."""
+    return f"{row['act']} {row['at'].astimezone(timezone.utc).isoformat()}"
 
 
 def add_to_act(connection: Connection, act: OngoingAct, count: int) -> OngoingAct:

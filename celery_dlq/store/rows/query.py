@@ -4,7 +4,7 @@ groups."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,9 +12,11 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import safe_text
+from celery_dlq.errors import FilterError
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import (
     auto_hold,
     claim,
@@ -83,6 +85,10 @@ def conditions(connection: Connection, wanted: Filter, table: sa.Table = letter)
     found += _others(connection, wanted, table)
     found += value_conditions(connection, wanted, table)
     if wanted.search:
+        if sealing_of(connection).ring is not None:
+            raise FilterError(
+                "Letters are encrypted, so --search finds nothing; give a whole value to --value or --arg."
+            )
         found.append(_contains(connection, wanted.search, table))
     return found
 
@@ -191,17 +197,21 @@ def places(connection: Connection, wanted: Filter) -> Iterator[tuple[sa.Table, C
 
 def newest_message(
     connection: Connection, key: tuple[str, str, str], states: Iterable[State]
-) -> str:
-    """The message of a group's newest letter in one of ``states``; empty if there is none.
+) -> tuple[str, str]:
+    """The message of a group's newest letter in one of ``states``, and the letter's ``sealed_by``; both empty
+    if there is none.
 
     :param key: fingerprint, task and exception type.
     """
-    found = list[tuple[datetime, str]]()
+    found, columns = list[sa.RowMapping](), (letter.c.task_id, letter.c.sealed_by, letter.c.message)
     for state in sorted(states):
-        newest = newest_of(key[0], state, letter.c.last_failed_at, letter.c.message)
+        newest = newest_of(key[0], state, letter.c.last_failed_at, *columns)
         first = newest.where(is_of_group(letter, key)).limit(1)
-        found += [(at, message) for at, message in connection.execute(first)]
-    return max(found)[1] if found else ""
+        found += connection.execute(first).mappings()
+    if not found:
+        return "", ""
+    row = max(found, key=itemgetter("last_failed_at"))
+    return sealing_of(connection).shown_letter(row)["message"], row["sealed_by"]
 
 
 def newest_of(fingerprint: Any, state: State, *columns: sa.Column[Any]) -> sa.Select[Any]:

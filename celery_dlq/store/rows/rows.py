@@ -29,6 +29,7 @@ from celery_dlq.model.letter import (
 from celery_dlq.model.states import State
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.sealing import sealing_of
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
 TEXT_LIMIT = 1_048_576
@@ -242,6 +243,19 @@ def parked_letter(row: Row) -> DeadLetter:
     """The retry of a row, due by the database's clock."""
     kept = DeadLetter.from_dict(json.loads(row["record"]))
     return kept.with_(envelope=kept.envelope.with_body(row["body"]), due_at=row["due_at"])
+
+
+def shown_parked(connection: Connection, row: Row) -> DeadLetter:
+    """The retry of a row as it is stored. If it cannot be read, it has the columns that are not sealed, and
+    says why."""
+    shown = sealing_of(connection).shown(tables.parked, row, row["task_id"])
+    if "unreadable" not in shown:
+        return parked_letter(shown)
+    others = {column.name: "" for column in tables.letter.columns if column.name not in _EMPTY}
+    nothing = dict.fromkeys(("pid", "root_id", "parent_id", "group_id", "correlation_id"))
+    counts = dict.fromkeys(("redrive_count", "attempt_count"), 0)
+    first = {"first_failed_at": row["last_failed_at"]}
+    return letter_from({**others, **nothing, **counts, **first, **shown})
 
 
 def bare(letter: DeadLetter) -> DeadLetter:

@@ -22,6 +22,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import Dialect
+from celery_dlq.store.database.sealing import sealing_of
 
 #: Characters of a group's example message.
 SAMPLE_LIMIT = 500
@@ -65,6 +66,8 @@ class Member:
     release: str = ""
     #: Kept with a group that is new.
     place: str = ""
+    #: The key of its message: see the column of that name.
+    sealed_by: str = ""
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Member:
@@ -73,7 +76,7 @@ class Member:
         return cls(
             row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
             row["last_failed_at"], row["queue"], row["reason"], row["route"],
-            row.get("message", ""), row.get("release", ""), row.get("place", ""),
+            row.get("message", ""), row.get("release", ""), row.get("place", ""), row.get("sealed_by", ""),
         )  # fmt: skip
 
     @property
@@ -154,6 +157,8 @@ class Tally:
                 for _, row in sorted(rows.items())
                 if table is tables.group or any(map(row.get, sums))
             ]
+            if table is tables.group:
+                changed = [_sealed(connection, row) for row in changed]
             _add(connection, table, changed)
 
     def _move(self, before: Member | None, after: Member) -> None:
@@ -170,7 +175,9 @@ class Tally:
             row = rows[member.key] = _new_group(member)
         if member.last_failed_at >= row["last_seen_at"]:
             row["route"] = member.route
-            row["message"] = clip(member.message, SAMPLE_LIMIT) or row["message"]
+            if member.message:
+                row["message"] = clip(member.message, SAMPLE_LIMIT)
+                row["sealed_by"] = member.sealed_by
         row["first_seen_at"] = min(row["first_seen_at"], member.last_failed_at)
         row["last_seen_at"] = max(row["last_seen_at"], member.last_failed_at)
         return row
@@ -217,6 +224,13 @@ def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, st
     _add(connection, tables.trend, changes)
 
 
+def _sealed(connection: Connection, row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a group with its example sealed, as that of the letter is."""
+    sealing, sealed_by = sealing_of(connection), row["sealed_by"]
+    group = {name: value for name, value in row.items() if name != "sealed_by"}
+    return sealing.seal(tables.group, group, row["fingerprint"], sealing.sealer(sealed_by))
+
+
 def _new_group(member: Member) -> dict[str, Any]:
     return {
         "fingerprint": member.fingerprint,
@@ -228,6 +242,7 @@ def _new_group(member: Member) -> dict[str, Any]:
         "last_seen_at": member.last_failed_at,
         "route": member.route,
         "place": member.place,
+        "sealed_by": member.sealed_by,
     }
 
 

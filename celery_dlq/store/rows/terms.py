@@ -20,6 +20,7 @@ from celery_dlq.model.terms import (
     terms_of_message,
 )
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import letter, term
 from celery_dlq.store.filter import Argument, Filter
 
@@ -37,11 +38,12 @@ def add_terms(connection: Connection, letters: Rows, limit: int) -> None:
     :param limit: the most values of a letter's arguments; 0 if no values are kept.
     """
     if limit:
+        key = sealing_of(connection).hash_key
         # In the order of the ids, so that writers wait for each other instead of deadlocking.
         found = [
             {"letter": number, **one._asdict()}
             for number, row in sorted(letters, key=lambda pair: pair[0])
-            for one in sorted(_terms(row, limit))
+            for one in sorted(_terms(row, limit, key))
         ]
         if found:
             connection.execute(insert(term), found)
@@ -69,8 +71,9 @@ def value_conditions(
         raise FilterError(
             "The values of parked retries are not kept; use --search for them, or another --state."
         )
+    key = sealing_of(connection).hash_key
     for value in wanted.values:
-        yield _has(connection, hash_of_value(value.strip()), None)
+        yield _has(connection, hash_of_value(value.strip(), key), None)
     for argument in wanted.args:
         yield or_(*_anywhere(connection, argument))
 
@@ -79,13 +82,15 @@ def walked_by(connection: Connection, wanted: Filter) -> Filter:
     """The part of ``wanted`` by which its letters can be read in their order from an index. The rest is
     checked letter by letter."""
     indexed = wanted.indexed
-    is_rare = any(_rare(connection, value, path) is not None for value, path in _looked_up(wanted))
+    looked_up = _looked_up(connection, wanted)
+    is_rare = any(_rare(connection, value, path) is not None for value, path in looked_up)
     return replace(indexed, args=wanted.args, values=wanted.values) if is_rare else indexed
 
 
 def newest_with_all(connection: Connection, wanted: Filter) -> set[int]:
     """The ids of the letters that have all values of ``wanted``; of many letters, the highest ids."""
-    found = [newest_with(connection, value, path) for value, path in _looked_up(wanted)]
+    looked_up = _looked_up(connection, wanted)
+    found = [newest_with(connection, value, path) for value, path in looked_up]
     return set.intersection(*found) if found else set()
 
 
@@ -98,31 +103,33 @@ def newest_with(connection: Connection, value: int, path: int | None) -> set[int
     return set(connection.scalars(these))
 
 
-def _terms(row: Mapping[str, Any], limit: int) -> set[Term]:
-    in_message = terms_of_message(row["message"]) if "message" in row else set()
+def _terms(row: Mapping[str, Any], limit: int, key: bytes) -> set[Term]:
+    in_message = terms_of_message(row["message"], key) if "message" in row else set()
     if "args" not in row:
         return in_message
     return in_message | terms_of_arguments(
-        json.loads(row["args"]), json.loads(row["kwargs"]), limit
+        json.loads(row["args"]), json.loads(row["kwargs"]), limit, key
     )
 
 
-def _looked_up(wanted: Filter) -> Iterator[tuple[int, int | None]]:
+def _looked_up(connection: Connection, wanted: Filter) -> Iterator[tuple[int, int | None]]:
     """The values that all letters of ``wanted`` have, each with its path."""
-    yield from ((hash_of_value(value.strip()), None) for value in wanted.values)
+    key = sealing_of(connection).hash_key
+    yield from ((hash_of_value(value.strip(), key), None) for value in wanted.values)
     for argument in wanted.args:
-        path = None if argument.positions else hash_of_path(argument.path)
-        yield hash_of_value(argument.value), path
+        path = None if argument.positions else hash_of_path(argument.path, key)
+        yield hash_of_value(argument.value, key), path
 
 
 def _anywhere(connection: Connection, argument: Argument) -> Iterator[ColumnElement[bool]]:
     """Whether a letter has the argument under its name, or in the position that it has in the letter's
     task."""
-    value = hash_of_value(argument.value)
-    yield _has(connection, value, hash_of_path(argument.path))
+    key = sealing_of(connection).hash_key
+    value = hash_of_value(argument.value, key)
+    yield _has(connection, value, hash_of_path(argument.path, key))
     for position in sorted({position for _, position in argument.positions}):
         tasks = sorted(task for task, its in argument.positions if its == position)
-        has = _has(connection, value, hash_of_path(argument.path_at(position)))
+        has = _has(connection, value, hash_of_path(argument.path_at(position), key))
         yield and_(letter.c.task.in_(tasks), has)
 
 

@@ -207,6 +207,7 @@ def dead_letter(
         correlation_id=_text_or_none(sent.properties.get("correlation_id")),
         canvas=contents.canvas,
         tags=tags,
+        subject=wiring.subject_of(contents.args, contents.kwargs),
         envelope=sent,
     )
     return routed(wiring.grouping.grouped(letter), wiring.settings.routes)

@@ -299,6 +299,7 @@ NOT_SEARCHED = {
     "celery_dlq_delivery": "it is about a message that runs, and goes when its run ends",
     "celery_dlq_breaker": "it is the circuit of a key; the documentation says that it goes after a week",
     "celery_dlq_lease": "names of processes",
+    "celery_dlq_key": "keys that are encrypted",
     "celery_dlq_claim": "ids of operations and names of processes",
     "celery_dlq_segment": "ids and hashes of files",
     "celery_dead_letter_group.failed_in": "names of releases",
@@ -313,7 +314,7 @@ NAMES = {
     "queue exchange routing_key content_type content_encoding broker app canvas": "names in settings",
     "worker process holder place": "names of processes",
     "fingerprint raw_fingerprint id run operation claim_token token": "ids",
-    "copy accepted parking probe manifest chain": "ids",
+    "copy accepted parking probe manifest chain sealed_by": "ids",
     "state status reason verdict was cause kind mode act name": "words of this package, or names in code",
 }
 

@@ -1,0 +1,176 @@
+"""Keys of encryption: which letters are sealed with which key, and the rotation to the first key of the
+ring.
+
+A rotation passes over every table with contents, row after row, and over the letters last. A letter names
+the new key only when nothing that belongs to it needs the old one. So a rotation that was killed is begun
+again, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from celery_dlq.errors import ContentsSealed
+from celery_dlq.store.database import clock
+from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
+from celery_dlq.store.database.tables import content, key, letter
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.rows.audit import write_audit
+from celery_dlq.store.rows.query import OF_LETTER, count_rows
+from celery_dlq.store.rows.rows import Row
+from celery_dlq.store.rows.terms import replace_terms
+
+#: Rows that are sealed again in one transaction. A worker that writes to one of them waits for its end.
+TOGETHER = 100
+
+#: The label of letters that are sealed with keys of persons.
+OF_PERSONS = "@"
+
+#: The tables with contents, without those of letters and of keys.
+_OTHERS = tuple(table for table in CONTENTS if table not in (letter, content, key))
+
+_IS_PERSONS = letter.c.sealed_by.startswith(OF_PERSONS)
+
+
+class Keys(StoreRole):
+    """The keys with which the contents of letters are sealed."""
+
+    @reads
+    def counts(self) -> dict[str, int]:
+        """Letters by the label of their key: an empty one if they are not sealed, and :data:`OF_PERSONS` for
+        all letters that are sealed with the keys of persons."""
+        of_persons = sa.select(sa.literal(OF_PERSONS), sa.func.count()).where(_IS_PERSONS)
+        others = sa.select(letter.c.sealed_by, sa.func.count()).where(~_IS_PERSONS)
+        rows = [
+            *self.connection.execute(others.group_by(letter.c.sealed_by)),
+            *self.connection.execute(of_persons),
+        ]
+        return {label: count for label, count in map(tuple, rows) if count}
+
+    @reads
+    def person_counts(self) -> dict[str, int]:
+        """Keys of persons, and the one of hashes, by the label of the key that seals them."""
+        counted = sa.select(key.c.sealed_by, sa.func.count()).group_by(key.c.sealed_by)
+        return dict(map(tuple, self.connection.execute(counted)))
+
+    @reads
+    def left(self) -> int:
+        """Letters and keys that are not sealed with the first key of the ring."""
+        old_letters = letter.c.sealed_by != self._label, ~_IS_PERSONS
+        old_keys = count_rows(self.connection, key, key.c.sealed_by != self._label)
+        return old_keys + count_rows(self.connection, letter, *old_letters)
+
+    @reads
+    def person_id(self, subject: str) -> str:
+        """The id of the person that ``dlq_subject`` calls ``subject``; empty if no person has a key."""
+        sealing = sealing_of(self.connection)
+        return sealing.person_id(subject).hex() if sealing.hash_key else ""
+
+    @reads
+    def has_person(self, person_id: str) -> bool:
+        """Whether the person with this id has a key."""
+        return bool(count_rows(self.connection, key, key.c.id == person_id))
+
+    @writes
+    def destroy(self, person_id: str) -> bool:
+        """Destroy the key of a person; returns whether there was one. Nothing that it sealed can be read."""
+        return self.connection.execute(sa.delete(key).where(key.c.id == person_id)).rowcount > 0
+
+    def rotate(self, *, who: str, on_progress: Callable[[int], object] = lambda _rows: None) -> int:
+        """Seal everything with the first key of the ring that is not sealed with it; returns how many rows
+        were, and audits it. Values that a person's key has sealed stay, and the person's key is sealed again.
+        What cannot be read, because its key is missing or it was changed, stays as it is.
+
+        :param on_progress: called with the number of rows so far, after each transaction.
+        :raises ContentsSealed: there is no ring.
+        """
+        rows = 0
+        for table in (key, *_OTHERS, letter):
+            after: Sequence[Any] | None = ()
+            while after is not None:
+                done, after = self._seal_rows(table, after)
+                rows += done
+                on_progress(rows)
+        if rows:
+            self._note(rows, who)
+        return rows
+
+    @writes
+    def _seal_rows(self, table: sa.Table, after: Sequence[Any]) -> tuple[int, Sequence[Any] | None]:
+        """Seal the next rows of ``table``; returns how many were changed, and the key of the last one, or
+        None at the end of the table."""
+        order = [*table.primary_key.columns]
+        following = self._following(table).order_by(*order).limit(TOGETHER)
+        if after:
+            # The first half bounds the index: MySQL ignores row comparisons there.
+            is_after = sa.tuple_(*order) > sa.tuple_(*map(sa.literal, after))
+            following = following.where(order[0] >= after[0], is_after)
+        rows = self.connection.execute(following.with_for_update()).mappings().all()
+        again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
+        for part in (letter, content) if table is letter else (table,):
+            self._write(part, again)
+        # The values of letters that were not sealed were hashed without the store's key.
+        clear = [(row["id"], {**row}) for row in rows if row.get("sealed_by") == ""]
+        replace_terms(self.connection, clear, self._transactions.searched.value_limit)
+        last = [rows[-1][column.name] for column in order] if len(rows) == TOGETHER else None
+        return len(again), last
+
+    def _following(self, table: sa.Table) -> sa.Select[Any]:
+        """The rows of ``table`` that may have to be sealed again, with all that this needs."""
+        named = {*table.primary_key.columns, *(table.c[name] for name in OWNERS[table])}
+        contents = [table.c[name] for name in CONTENTS[table]]
+        if table is key:
+            return sa.select(*named, *contents).where(key.c.sealed_by != self._label)
+        if table is not letter:
+            return sa.select(*named, *contents)
+        contents += [content.c[name] for name in CONTENTS[content]]
+        is_old = letter.c.sealed_by != self._label, ~_IS_PERSONS
+        return (
+            sa.select(*named, letter.c.sealed_by, *contents).join(content, OF_LETTER).where(*is_old)
+        )
+
+    def _sealed_again(self, table: sa.Table, row: Row) -> dict[str, Any] | None:
+        """The row, sealed with the first key; None if it is, or if it cannot be read."""
+        sealing = sealing_of(self.connection)
+        try:
+            again = sealing.seal_again(table, row)
+            if table is letter:
+                again = sealing.seal_again(content, again)
+        except ContentsSealed:
+            return None
+        if table not in _OTHERS:
+            return {**again, "sealed_by": self._label}
+        return None if again == row else again
+
+    def _write(self, table: sa.Table, rows: Sequence[Row]) -> None:
+        names = [name for name in ("sealed_by", *CONTENTS[table]) if name in table.c]
+        keys = [*table.primary_key.columns]
+        change = (
+            sa.update(table)
+            .where(*(column == sa.bindparam(f"of_{column.name}") for column in keys))
+            .values({name: sa.bindparam(f"new_{name}") for name in names})
+        )
+        if rows:
+            values = [
+                {f"of_{one.name}": row[one.name] for one in keys}
+                | {f"new_{name}": row[name] for name in names}
+                for row in rows
+            ]
+            self.connection.execute(change, values)
+
+    @writes
+    def _note(self, rows: int, who: str) -> None:
+        write_audit(
+            self.connection, who=who, act="rotate", count=rows, at=clock.now(self.connection),
+            detail={"key": self._label},
+        )  # fmt: skip
+
+    @property
+    def _label(self) -> str:
+        ring = self._transactions.ring
+        if ring is None:
+            raise ContentsSealed("There is no key to encrypt with; set dlq_encryption_keys.")
+        return ring.label
