@@ -193,8 +193,6 @@ class DeadLetter:
     #: not at once.
     parking: str = ""
     due_at: datetime | None = None
-    #: The name of the person whom it is about (``dlq_subject``), while it is on its way into the store.
-    subject: str = ""
     #: Set by the store if its contents, which are then empty, cannot be decrypted: why not.
     unreadable: str = ""
 
