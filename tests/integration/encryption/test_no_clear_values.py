@@ -24,7 +24,7 @@ from celery_dlq.recorder.files import look
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 #: Whether contents in the store, and with it in the archive, are encrypted.
-STORE = False
+STORE = True
 
 KEYS = {
     name: base64.b64encode(name.encode().ljust(32, b"k")).decode() for name in ("planted", "older")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import sys
-from contextlib import nullcontext
 
 import pytest
+from support.factories import letter
 
 from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import StoreUnavailable
@@ -22,8 +22,8 @@ class Keys:
 
     def __init__(self, letters, persons=(), stays=0):
         self.letters, self.persons, self._stays = dict(letters), dict(persons), stays
-        self.steps = []
-        self.error = None
+        self.rows = 0
+        self.who, self.error = "", None
 
     def counts(self):
         return self.letters
@@ -33,21 +33,22 @@ class Keys:
 
     def left(self):
         others = {**self.letters, LABEL: 0, "@": 0}
-        return sum(others.values()) + sum({**self.persons, LABEL: 0}.values()) - sum(self.steps)
+        return sum(others.values()) + sum({**self.persons, LABEL: 0}.values()) - self.rows
 
-    def rotate(self, limit):
-        if self.error is not None and self.steps:
-            raise self.error
-        step = min(limit, self.left() - self._stays)
-        if step:
-            self.steps.append(step)
-        return step
+    def rotate(self, *, who, on_progress):
+        self.who = who
+        while step := min(10, self.left() - self._stays):
+            self.rows += step
+            on_progress(self.rows)
+            if self.error is not None:
+                raise self.error
+        return self.rows
 
 
 @pytest.fixture
 def keys(queue, store, monkeypatch):
     queue.keyring = Keyring({"new": NEW, "old": OLD})
-    monkeypatch.setattr("celery_dlq.cli.admin.keys._STEP", 10)
+    monkeypatch.setattr("celery_dlq.cli.admin.keys._TOLD", 20)
 
     def keys(letters, persons=(), **options):
         store.keys = Keys(letters, persons, **options)
@@ -87,51 +88,48 @@ def test_without_a_ring_all_keys_are_missing(read, run, queue, keys):
     assert run("keys").stdout == "No letters, and no keys.\n"
 
 
-def test_a_rotation_says_how_far_it_is_and_that_nothing_is_left(run, keys):
+def test_a_rotation_says_how_far_it_is_and_that_nothing_is_left(run, keys, monkeypatch):
+    monkeypatch.setattr("celery_dlq.cli.session.getpass.getuser", lambda: "ada")
     role = keys({LABEL: 7, OLDER: 20, "": 1}, {OLDER: 4})
     result = run("keys", "rotate")
-    assert (result.exit_code, role.steps) == (0, [10, 10, 5])
-    assert result.stdout == f"25 letters and keys encrypted with {LABEL}; 0 left.\n"
-    assert f"20 of 25: encrypted with {LABEL}" in result.stderr
-    assert run("keys", "rotate").stdout == f"0 letters and keys encrypted with {LABEL}; 0 left.\n"
+    assert (result.exit_code, role.rows, role.who) == (0, 25, "ada")
+    assert result.stdout == f"25 rows encrypted with {LABEL}; 0 letters and keys left.\n"
+    assert result.stderr == f"20 rows encrypted with {LABEL}; letters come last.\n"
 
 
 def test_what_cannot_be_rotated_is_left_and_said(run, keys):
     keys({OLDER: 5, GONE: 3}, stays=3)
     result = run("keys", "rotate")
     assert result.exit_code == 4
-    assert result.stdout.endswith("; 3 left.\n")
+    assert result.stdout.endswith("; 3 letters and keys left.\n")
     assert "their keys are missing; run: celery dlq keys" in result.stderr
 
 
-def test_a_rotation_that_is_stopped_continues_when_it_runs_again(run, keys, monkeypatch):
+@pytest.mark.parametrize(("error", "status"), [(StoreUnavailable(), 3), (KeyboardInterrupt(), 130)])
+def test_a_rotation_that_is_cut_off_continues_when_it_runs_again(run, keys, error, status):
     role = keys({OLDER: 25})
-    role.error = StoreUnavailable()
-    result = run("keys", "rotate")
-    assert (result.exit_code, role.steps) == (3, [10])
+    role.error = error
+    assert (run("keys", "rotate").exit_code, role.rows) == (status, 10)
     role.error = None
-    assert run("keys", "rotate").stdout.startswith("15 letters and keys")
-    assert role.steps == [10, 10, 5]
+    assert run("keys", "rotate").exit_code == 0
+    assert role.left() == 0
 
 
-def test_ctrl_c_stops_after_a_step(run, keys, monkeypatch):
-    keys({OLDER: 25})
-    answers = iter([False, True])
-    monkeypatch.setattr(
-        "celery_dlq.cli.admin.keys.stopping_on_interrupt",
-        lambda: nullcontext(lambda: next(answers)),
-    )
-    result = run("keys", "rotate")
-    assert result.exit_code == 130
-    assert result.stdout.endswith("; 15 left.\n")
-    assert result.stderr.endswith("run it again to continue.\n")
+def test_a_rotation_of_real_letters(run, read, queue, store):
+    store.letters.save([letter("a"), letter("b")])
+    queue.keyring = store.transactions.ring = Keyring({"new": NEW, "old": OLD})
+    assert [row["state"] for row in read("keys")] == ["first", "next", "not encrypted"]
+    assert run("keys", "rotate").exit_code == 0
+    assert [(row["key"], row["letters"]) for row in read("keys")] == [(LABEL, 2), (OLDER, 0)]
+    [row] = read("audit", "--act", "rotate")
+    assert row["detail"] == {"key": LABEL}
 
 
 def test_without_a_ring_there_is_nothing_to_rotate_to(run, queue, keys):
     role = keys({OLDER: 5})
     queue.keyring = None
     result = run("keys", "rotate")
-    assert (result.exit_code, role.steps) == (1, [])
+    assert (result.exit_code, role.rows) == (1, 0)
     assert "set dlq_encryption_keys. See `celery dlq help encryption`" in result.stderr
 
 
