@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import ContentsSealed, PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
@@ -242,25 +243,28 @@ class SpooledLetters:
     unread: int
 
 
-def spooled(directory: Path, matcher: Matcher) -> Iterator[SpooledLetters]:
+def spooled(
+    directory: Path, matcher: Matcher, ring: Keyring | None = None
+) -> Iterator[SpooledLetters]:
     """The files of the spool that hold letters for ``matcher``, or lines that cannot be read.
 
+    :param ring: opens lines that are encrypted.
     :raises OSError: the directory cannot be read.
     """
     for file in look(directory):
         with contextlib.suppress(FileNotFoundError):  # just drained
-            found = _letters_in(directory / file.name, matcher)
+            found = _letters_in(directory / file.name, matcher, ring)
             if found.letters or found.unread:
                 yield found
 
 
-def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:
+def _letters_in(path: Path, matcher: Matcher, ring: Keyring | None) -> SpooledLetters:
     letters = unread = 0
     with path.open("rb") as file:
         for line in file:
             try:
-                record = decode(line)
-            except (ValueError, RecursionError):
+                record = decode(line, ring)
+            except (ValueError, RecursionError, ContentsSealed):
                 unread += 1
                 continue
             letters += isinstance(record, DeadLetter) and matcher.is_letter(record)
@@ -333,15 +337,22 @@ class Erasure:
     :param archive: None if the store has none, or if a person's key is destroyed, without which what it has
         sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
+    :param ring: opens the lines in it that are encrypted.
     """
 
     def __init__(
-        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path
+        self,
+        store: Store,
+        matcher: Matcher,
+        *,
+        archive: Archive | None,
+        spool: Path,
+        ring: Keyring | None,
     ) -> None:
         self._store, self._matcher = store, matcher
         #: Which letters.
         self.meant: Meant = matcher.meant
-        self._archive, self._spool = archive, spool
+        self._archive, self._spool, self._ring = archive, spool, ring
 
     def look(self) -> ErasurePlan:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
@@ -357,7 +368,7 @@ class Erasure:
             self._store.erasing.check_keys()
         archive = self._archive
         # In the order in which letters move, so that none moves past the search.
-        in_spool = tuple(spooled(self._spool, self._matcher))
+        in_spool = tuple(spooled(self._spool, self._matcher, self._ring))
         waiting = tuple(self._parked())
         stored = {
             line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
