@@ -18,6 +18,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook, EventValue
 from celery_dlq.hooks.http import USER_AGENT, Poster
 from celery_dlq.hooks.words import LINE_LIMIT, data, flat, headline, line
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
@@ -220,6 +221,8 @@ def _path(value: EventValue) -> str:
         return "/operations"
     if isinstance(value, Stall):
         return ""  # no page is about it
+    if isinstance(value, AuditHead):
+        return "/audit"
     return f"/operations/{quote(value.id, safe='')}"
 
 
@@ -241,6 +244,8 @@ def _fields(event: Event) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Stall):
         yield "Worker", value.worker
         yield "Waiting", f"{value.messages:,} in {', '.join(value.queues) or 'the worker'}"
+    elif isinstance(value, AuditHead):
+        yield "Head", str(value)
     elif isinstance(value, Operation):
         yield "Operation", value.id
         yield "Cause", value.cause

@@ -109,7 +109,7 @@ EXCEPTIONS = Allowed(
 #: The kinds of events for which hooks are called.
 HOOK_KINDS = (
     "dead_letter", "new_group", "regression", "operation_aborted", "auto_redrive_suspended",
-    "worker_stalled", "redriven", "resolved",
+    "worker_stalled", "redriven", "resolved", "audit",
 )  # fmt: skip
 HOOKS = Allowed(
     f"a dict of lists of callables or their dotted names, by {', '.join(HOOK_KINDS[:-1])} or "

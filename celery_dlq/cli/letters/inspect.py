@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 
 from celery_dlq.cli.completion import complete_group, complete_letter
-from celery_dlq.cli.exits import HeadedCommand
+from celery_dlq.cli.exits import DONE, FAILED, HeadedCommand, NamingGroup, leave
 from celery_dlq.cli.options import (
     Word,
     after_option,
@@ -23,6 +23,7 @@ from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Table, table_of
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.store.base import ACTS, AuditRow, Filter, Page
@@ -31,6 +32,7 @@ from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import compared, difference, own_tracebacks
 from celery_dlq.view.letters import WholeLetter, page_of_trace
 from celery_dlq.view.operations import named_values
+from celery_dlq.view.text import counted
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
@@ -138,7 +140,12 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
     )
 
 
-@click.command("audit")
+@click.group("audit", cls=NamingGroup, alone="list")
+def audit() -> None:
+    """List the acts of operators, and check that no one has changed the list."""
+
+
+@audit.command("list")
 @click.option(
     "--act", type=Word("an act in the audit", ACTS), metavar="ACT",
     help="Only this kind of act.",
@@ -157,7 +164,7 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
 @after_option
 @format_option
 @pass_session
-def audit(
+def list_acts(
     session: Session,
     act: str | None,
     who: str | None,
@@ -187,6 +194,43 @@ def audit(
     ]
     session.screen.emit(form, [*map(records.as_record, page.rows)], table, *changes)
     session.say_next(page.next)
+
+
+def _head(_context: click.Context, _param: click.Parameter, value: str | None) -> AuditHead | None:
+    return None if value is None else AuditHead.parse(value)
+
+
+@audit.command("verify")
+@click.option(
+    "--head", "kept", metavar="N:HASH", callback=_head,
+    help="An earlier head that was kept elsewhere: checks that the chain still has it.",
+)  # fmt: skip
+@format_option
+@pass_session
+def verify(session: Session, kept: AuditHead | None, form: str) -> None:
+    """Check that the audit is as it was written.
+
+    Each write to the audit has added a link to a chain of hashes. Says how many acts and links were checked,
+    the head of the chain, and each act or link that was changed, deleted, inserted or moved; exits with 1 if
+    there is one. Changes nothing.
+    """
+    result = session.store.audit.verify(kept)
+    keyed = f", {result.keyed} of them with the key of the store" if result.keyed else ""
+    checked = f"Checked {counted(result.acts, 'act')} and {counted(result.links, 'link')}{keyed}."
+    record = {**vars(result), "head": str(result.head), "breaks": [*map(vars, result.breaks)]}
+    session.screen.emit(
+        form, record, checked, f"Head: {result.head}",
+        table_of(_BREAK_FIELDS, result.breaks) if result.breaks else "No act and no link was changed.",
+    )  # fmt: skip
+    leave(FAILED if result.breaks else DONE)
+
+
+_BREAK_FIELDS: Sequence[Field] = (
+    (Column("WHAT", rigid=True), lambda one: one.what),
+    (Column("ACT", rigid=True), lambda one: one.act),
+    (Column("LINK", rigid=True), lambda one: one.link),
+    (Column("FOUND", fold=True), lambda one: one.text),
+)
 
 
 def _where(row: AuditRow) -> str:

@@ -202,9 +202,21 @@ audit: sa.Table = _table(
     *_each(LONG_TEXT, "why", "detail"),
     # The letter, the operation or the group that it was about, if it was about one.
     sa.Column("subject", name(), nullable=False, server_default=""),
+    # Makes the digest of the row in its link, together with the other columns.
+    sa.Column("salt", name(32), nullable=False, server_default=""),
 )
 sa.Index(None, audit.c.subject, audit.c.id)
 sa.Index(None, audit.c.at)
+
+# The chain of the audit: see celery_dlq/store/database/chain.py. The row with the number 0 is the head.
+audit_link: sa.Table = _table(
+    "celery_dlq_audit_link",
+    sa.Column("n", BIG_ID, primary_key=True, autoincrement=False),
+    # The id of an act that was written; or the first and the last one of acts that were deleted, without a
+    # digest. In the head: the number of the newest link, and its hash as the digest.
+    *_each(sa.BigInteger, "act", "last"),
+    *_each(name(64), "digest", "hash"),
+)
 
 operation: sa.Table = _table(
     "celery_dlq_operation",

@@ -15,7 +15,8 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.database import schema
+from celery_dlq.model.audit import AuditHead
+from celery_dlq.store.database import chain, schema
 from celery_dlq.store.database.engine import Database
 
 #: The key in a connection's ``info`` of the calls that follow its transaction.
@@ -48,7 +49,11 @@ class Transactions:
     :param value_limit: the most values of a letter's arguments that they keep for searches.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :param monotonic: counts seconds.
+    :param audited: is called with the head of the audit's chain after each transaction that adds to it.
     """
+
+    #: Makes the hashes of the audit's chain; None for hashes that anyone can make.
+    audit_key: bytes | None = None
 
     def __init__(
         self,
@@ -57,8 +62,9 @@ class Transactions:
         value_limit: int,
         redactor: Redactor = KNOWN,
         monotonic: Callable[[], float] = time.monotonic,
+        audited: Callable[[AuditHead], None] = lambda _head: None,
     ) -> None:
-        self.database = database
+        self.database, self._audited = database, audited
         self.searched: Searched = Searched(value_limit, redactor)
         self._monotonic = monotonic
         self._checked_in: int | None = None
@@ -80,7 +86,12 @@ class Transactions:
         def begun(connection: Connection) -> tuple[T, list[Callable[[], None]]]:
             # A new list, because a try that failed has written nothing.
             calls = connection.info[_AFTER_COMMIT] = list[Callable[[], None]]()
-            return work(connection), calls
+            chain.begin(connection)
+            result = work(connection)
+            head = chain.append(connection, self.audit_key)
+            if head is not None:
+                calls.append(functools.partial(self._audited, head))
+            return result, calls
 
         result, calls = self._run(self.database.write, begun)
         for call in calls:

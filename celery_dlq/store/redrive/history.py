@@ -19,11 +19,12 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError
+from celery_dlq.model.audit import AuditHead, VerifiedAudit
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
@@ -44,7 +45,7 @@ from celery_dlq.store.rows.rows import (
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import replace_terms
 
-_READ = tuple(column for column in audit.columns if column is not audit.c.subject)
+_READ = tuple(column for column in audit.columns if column.name not in ("subject", "salt"))
 
 #: Operations that are looked through for those that chose a group. The filter of each may name many letters.
 _OPERATIONS = 50
@@ -111,6 +112,20 @@ class Audit(StoreRole):
         return write_audit(
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
+
+    def verify(self, kept: AuditHead | None = None) -> VerifiedAudit:
+        """Check that each act is as it was written, and that none was added, deleted or moved.
+
+        :param kept: an earlier head, which must still be in the chain.
+        """
+        verification = chain.Verification(self._transactions.audit_key, kept)
+        while self._transactions.read(verification.follow):
+            pass
+        while self._transactions.read(verification.look):
+            pass
+        while (result := self._transactions.read(verification.finish)) is None:
+            pass
+        return result
 
 
 def _with_results(
@@ -189,6 +204,8 @@ def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limi
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0
+    if table is audit:
+        chain.deleted(connection, [row[0] for row in rows])
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount

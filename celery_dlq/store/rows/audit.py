@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
@@ -41,6 +41,7 @@ def write_audit(
     if row is not None:
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
+        chain.wrote(connection, [row])
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
@@ -48,6 +49,7 @@ def write_audit(
         at=at, count=count, detail=dump_json(KNOWN.hidden(detail)), **values
     )
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
+    chain.wrote(connection, [int(audit_id)])
     return int(audit_id)
 
 
