@@ -34,7 +34,8 @@ class AuditHead:
         found = re.fullmatch(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", text.strip().lower())
         if found is None:
             raise FilterError(
-                f"{text[:100]!r} is not a head of the audit; give N:HASH, as printed by: celery -A <app> dlq audit verify"
+                f"{text[:100]!r} is not a head of the audit; give N:HASH, as printed by: "
+                "celery -A <app> dlq audit verify"
             )
         return cls(n=int(found[1]), hash=found[2])
 
