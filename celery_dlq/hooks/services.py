@@ -219,10 +219,8 @@ def _path(value: EventValue) -> str:
         return f"/groups/{quote(value.fingerprint, safe='')}"
     if isinstance(value, AutoStatus):
         return "/operations"
-    if isinstance(value, Stall):
+    if isinstance(value, (Stall, AuditHead)):
         return ""  # no page is about it
-    if isinstance(value, AuditHead):
-        return "/audit"
     return f"/operations/{quote(value.id, safe='')}"
 
 
@@ -244,8 +242,6 @@ def _fields(event: Event) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Stall):
         yield "Worker", value.worker
         yield "Waiting", f"{value.messages:,} in {', '.join(value.queues) or 'the worker'}"
-    elif isinstance(value, AuditHead):
-        yield "Head", str(value)
     elif isinstance(value, Operation):
         yield "Operation", value.id
         yield "Cause", value.cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -23,13 +24,13 @@ from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Table, table_of
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.store.base import ACTS, AuditRow, Filter, Page
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import compared, difference, own_tracebacks
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.letters import WholeLetter, page_of_trace
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted
@@ -196,41 +197,33 @@ def list_acts(
     session.say_next(page.next)
 
 
-def _head(_context: click.Context, _param: click.Parameter, value: str | None) -> AuditHead | None:
-    return None if value is None else AuditHead.parse(value)
+def _checked_head(_context: click.Context, _param: click.Parameter, head: str) -> str:
+    if head and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{64}", head):
+        raise click.BadParameter(f"{head!r} is not N:HASH, as `dlq audit verify` prints it.")
+    return head
 
 
 @audit.command("verify")
 @click.option(
-    "--head", "kept", metavar="N:HASH", callback=_head,
+    "--head", "kept", metavar="N:HASH", default="", show_default=False, callback=_checked_head,
     help="An earlier head that was kept elsewhere: checks that the chain still has it.",
 )  # fmt: skip
 @format_option
 @pass_session
-def verify(session: Session, kept: AuditHead | None, form: str) -> None:
+def verify(session: Session, kept: str, form: str) -> None:
     """Check that the audit is as it was written.
 
     Each write to the audit has added a link to a chain of hashes. Says how many acts and links were checked,
-    the head of the chain, and each act or link that was changed, deleted, inserted or moved; exits with 1 if
-    there is one. Changes nothing.
+    the head of the chain, and each act or link that was changed, deleted, inserted or reordered; exits with 1
+    if there is one. Changes nothing.
     """
     result = session.store.audit.verify(kept)
-    keyed = f", {result.keyed} of them with the key of the store" if result.keyed else ""
+    keyed = f", {result.keyed:,} of them with the key of the store" if result.keyed else ""
     checked = f"Checked {counted(result.acts, 'act')} and {counted(result.links, 'link')}{keyed}."
-    record = {**vars(result), "head": str(result.head), "breaks": [*map(vars, result.breaks)]}
-    session.screen.emit(
-        form, record, checked, f"Head: {result.head}",
-        table_of(_BREAK_FIELDS, result.breaks) if result.breaks else "No act and no link was changed.",
-    )  # fmt: skip
+    found = result.breaks or ["No one has changed the audit."]
+    record = as_record(result, ("acts", "links", "keyed", "head", "breaks"))
+    session.screen.emit(form, record, checked, f"Head: {result.head}", *found)
     leave(FAILED if result.breaks else DONE)
-
-
-_BREAK_FIELDS: Sequence[Field] = (
-    (Column("WHAT", rigid=True), lambda one: one.what),
-    (Column("ACT", rigid=True), lambda one: one.act),
-    (Column("LINK", rigid=True), lambda one: one.link),
-    (Column("FOUND", fold=True), lambda one: one.text),
-)
 
 
 def _where(row: AuditRow) -> str:

@@ -212,11 +212,12 @@ sa.Index(None, audit.c.at)
 audit_link: sa.Table = _table(
     "celery_dlq_audit_link",
     sa.Column("n", BIG_ID, primary_key=True, autoincrement=False),
-    # The id of an act that was written; or the first and the last one of acts that were deleted, without a
-    # digest. In the head: the number of the newest link, and its hash as the digest.
-    *_each(sa.BigInteger, "act", "last"),
+    sa.Column("act", sa.BigInteger, nullable=False),
+    # The digest is that of the act; empty if the act was deleted. In the head, it is the hash of the newest
+    # link.
     *_each(name(64), "digest", "hash"),
 )
+sa.Index(None, audit_link.c.act, audit_link.c.n)
 
 operation: sa.Table = _table(
     "celery_dlq_operation",

@@ -189,7 +189,7 @@ class Erasing(StoreRole):
         for one in mentions:
             if one.column.table is acts:
                 rows = sa.select(acts.c.id).where(one.row)
-                chain.wrote(self.connection, self.connection.scalars(rows))
+                chain.note(self.connection, self.connection.scalars(rows))
         changes = (
             sa.update(one.column.table).where(one.row).values({one.column: one.text})
             for one in mentions
@@ -215,7 +215,7 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
     rows = connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all()
-    chain.wrote(connection, [row.id for row in rows])
+    chain.note(connection, [row.id for row in rows])
     for row in rows:
         detail = dump_json({name: row.subject})
         connection.execute(sa.update(acts).where(acts.c.id == row.id).values(detail=detail))

@@ -19,7 +19,6 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import FilterError
-from celery_dlq.model.audit import AuditHead, VerifiedAudit
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
@@ -113,19 +112,17 @@ class Audit(StoreRole):
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
 
-    def verify(self, kept: AuditHead | None = None) -> VerifiedAudit:
+    def verify(self, kept: str = "") -> chain.Verification:
         """Check that each act is as it was written, and that none was added, deleted or moved.
 
-        :param kept: an earlier head, which must still be in the chain.
+        :param kept: an earlier head, ``N:HASH``, which must still be in the chain; empty for none.
         """
         verification = chain.Verification(self._transactions.audit_key, kept)
-        while self._transactions.read(verification.follow):
-            pass
-        while self._transactions.read(verification.look):
-            pass
-        while (result := self._transactions.read(verification.finish)) is None:
-            pass
-        return result
+        for step in (verification.follow, verification.compare):
+            while self._transactions.read(step):
+                pass
+        verification.end()
+        return verification
 
 
 def _with_results(
@@ -205,7 +202,7 @@ def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limi
     if not rows:
         return 0
     if table is audit:
-        chain.deleted(connection, [row[0] for row in rows])
+        chain.note(connection, [row[0] for row in rows], deleted=True)
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount

@@ -41,7 +41,7 @@ def write_audit(
     if row is not None:
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
-        chain.wrote(connection, [row])
+        chain.note(connection, [row])
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
@@ -49,7 +49,7 @@ def write_audit(
         at=at, count=count, detail=dump_json(KNOWN.hidden(detail)), **values
     )
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
-    chain.wrote(connection, [int(audit_id)])
+    chain.note(connection, [int(audit_id)])
     return int(audit_id)
 
 

@@ -245,8 +245,8 @@ class TestSlack:
     def test_a_head_of_the_audit(self, said):
         message = said(EventKind.AUDIT, AuditHead(n=3, hash="ab"), flower="https://f.example")
         [block] = message["blocks"]
-        assert block["text"]["text"] == "*<https://f.example/dead-letters/audit|Audit>*"
-        assert [field["text"] for field in block["fields"]] == ["*Head*\n3:ab"]
+        assert block["text"]["text"] == "*<https://f.example/dead-letters|Audit>*"
+        assert message["text"] == "audit: head 3:ab"
 
     def test_an_operation(self, said, aborted):
         message = said(EventKind.OPERATION_ABORTED, aborted, flower="https://f.example")
