@@ -197,7 +197,7 @@ def list_acts(
     session.say_next(page.next)
 
 
-def _checked_head(_context: click.Context, _param: click.Parameter, head: str) -> str:
+def _checked_head(_context: click.Context, _param: click.Parameter, head: str | None) -> str | None:
     if head and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{64}", head):
         raise click.BadParameter(f"{head!r} is not N:HASH, as `dlq audit verify` prints it.")
     return head
@@ -205,12 +205,12 @@ def _checked_head(_context: click.Context, _param: click.Parameter, head: str) -
 
 @audit.command("verify")
 @click.option(
-    "--head", "kept", metavar="N:HASH", default="", show_default=False, callback=_checked_head,
+    "--head", "kept", metavar="N:HASH", callback=_checked_head,
     help="An earlier head that was kept elsewhere: checks that the chain still has it.",
 )  # fmt: skip
 @format_option
 @pass_session
-def verify(session: Session, kept: str, form: str) -> None:
+def verify(session: Session, kept: str | None, form: str) -> None:
     """Check that the audit is as it was written.
 
     Each write to the audit has added a link to a chain of hashes. Says how many acts and links were checked,

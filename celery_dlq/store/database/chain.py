@@ -91,10 +91,10 @@ class Verification:
     link are read by one statement.
 
     :param key: that of the store. Links that were made before the store got it have none.
-    :param kept: a head that was kept elsewhere, and must still be in the chain; empty for none.
+    :param kept: a head that was kept elsewhere, and must still be in the chain; None for none.
     """
 
-    def __init__(self, key: bytes | None, kept: str) -> None:
+    def __init__(self, key: bytes | None, kept: str | None) -> None:
         self._key, self._kept, self._hash = key, kept, ""
         #: Acts and links that were checked, and how many of the links were made with the key.
         self.acts, self.links, self.keyed = 0, 0, 0
@@ -134,7 +134,7 @@ class Verification:
             self.breaks.append(f"Link {n} does not follow link {self.links}: {wrong}")
         self.links, self._hash = n, hash
         self.keyed += (fitting or keys)[0] is not None
-        self._kept = "" if self._kept == self.head else self._kept
+        self._kept = None if self._kept == self.head else self._kept
 
     def compare(self, connection: Connection) -> bool:
         """Compare the next acts with their newest links; returns whether there were any."""

@@ -112,10 +112,10 @@ class Audit(StoreRole):
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
 
-    def verify(self, kept: str = "") -> chain.Verification:
+    def verify(self, kept: str | None = None) -> chain.Verification:
         """Check that each act is as it was written, and that none was added, deleted or moved.
 
-        :param kept: an earlier head, ``N:HASH``, which must still be in the chain; empty for none.
+        :param kept: an earlier head, ``N:HASH``, which must still be in the chain.
         """
         verification = chain.Verification(self._transactions.audit_key, kept)
         for step in (verification.follow, verification.compare):

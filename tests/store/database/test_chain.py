@@ -35,7 +35,7 @@ def changed(store, *statements):
     store.database.write(work)
 
 
-def found(store, kept=""):
+def found(store, kept=None):
     """What a check finds, each with the act that it names."""
     words = "|".join(
         (
