@@ -3,6 +3,7 @@ and describes the problems."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -118,6 +119,17 @@ HOOKS = Allowed(
         value is None or (isinstance(value, Mapping) and all(map(_is_hooks, value.items())))
     ),
 )
+#: What a person may do in Flower and by REST. Every other role includes the first one.
+ROLES = ("read", "triage", "act", "approve", "erase")
+#: Everyone, a domain, or the name or the address of a user.
+_WHO = re.compile(r"\*|@[^@*\s]+|(?!(?i:group:)|[@\s])[^*]*[^*\s]")
+ROLES_OF_USERS = Allowed(
+    f"a dict of lists by {', '.join(ROLES[:-1])} or {ROLES[-1]}, with '*', domains such as '@example.com', "
+    "and names or addresses of users, but no 'group:', because Flower knows no groups; or None",
+    lambda value: (
+        value is None or (isinstance(value, Mapping) and all(map(_is_role, value.items())))
+    ),
+)
 MAYBE_CALLABLE = Allowed(
     "a callable or its dotted name, or None",
     lambda value: value is None or _names_callable(value),
@@ -165,6 +177,11 @@ def _names_exception(item: object) -> bool:
 def _is_hooks(item: tuple[object, Any]) -> bool:
     kind, hooks = item
     return kind in HOOK_KINDS and _is_list(hooks) and all(map(_names_callable, hooks))
+
+
+def _is_role(item: tuple[object, Any]) -> bool:
+    role, users = item
+    return role in ROLES and NAMES.accepts(users) and all(map(_WHO.fullmatch, users))
 
 
 def _names_callable(item: object) -> bool:
