@@ -60,10 +60,9 @@ def append(connection: Connection, key: bytes | None) -> AuditHead | None:
             newest = _hash(key, newest, n, act, digest)
             link = {"n": n, "act": act, "digest": digest, "hash": newest}
             connection.execute(insert(audit_link).values(link))
-    put = dialect_of(connection).upsert(
-        audit_link, lambda new: {"digest": new.digest, "hash": new.hash}
-    )
-    connection.execute(put, [{"n": 0, "act": 0, "digest": newest, "hash": _hash(key, newest)}])
+    head = {"digest": newest, "hash": _hash(key, newest)}
+    put = dialect_of(connection).upsert(audit_link, lambda new: {name: new[name] for name in head})
+    connection.execute(put, [{"n": 0, "act": 0, **head}])
     last = {name: row[name] for name in ("act", "who", "at")} if row else {}
     return AuditHead(n=n, hash=newest, **last)
 
@@ -139,12 +138,10 @@ class Verification:
     def compare(self, connection: Connection) -> bool:
         """Compare the next acts with their newest links; returns whether there were any."""
         later = audit_link.alias()
-        newest = select(func.max(later.c.n)).where(later.c.act == audit.c.id)
-        pairs = audit.outerjoin(
-            audit_link, audit_link.c.n == newest.correlate(audit).scalar_subquery()
-        )
-        link = audit_link.c.n, audit_link.c.digest
-        found = select(audit, *link).select_from(pairs).where(audit.c.id > self._last_act)
+        newest = select(func.max(later.c.n)).where(later.c.act == audit.c.id).correlate(audit)
+        pairs = audit.outerjoin(audit_link, audit_link.c.n == newest.scalar_subquery())
+        both = select(audit, audit_link.c.n, audit_link.c.digest).select_from(pairs)
+        found = both.where(audit.c.id > self._last_act)
         rows = connection.execute(found.order_by(audit.c.id).limit(_TOGETHER)).mappings().all()
         for row in rows:
             self._last_act, digest = row["id"], _digest(row)
@@ -163,16 +160,12 @@ class Verification:
 
     def end(self) -> None:
         """Check the head, after all links, and name the acts that are gone."""
+        key, found = self._key if self.keyed else None, self.breaks.append
         for act, n in self._gone.items():
-            self.breaks.append(f"Act {act} was deleted: link {n} has recorded it.")
-        key = self._key if self.keyed else None
-        if self._end != (self._hash, (self.links and _hash(key, self._hash)) or ""):
-            self.breaks.append(
-                f"The head was changed, or links after link {self.links} were deleted."
-            )
+            found(f"Act {act} was deleted: link {n} has recorded it.")
+        if self._end != (self._hash, _hash(key, self._hash) if self.links else ""):
+            found(f"The head was changed, or links after link {self.links} were deleted.")
         if self._kept:
-            self.breaks.append(f"The chain was made again, or cut: it has no head {self._kept}.")
+            found(f"The chain was made again, or cut: it has no head {self._kept}.")
         if self.links and key != self._key:
-            self.breaks.append(
-                "The chain was made again, or is older than the key: no link has the key."
-            )
+            found("The chain was made again, or is older than the key: no link has the key.")
