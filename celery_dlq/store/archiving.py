@@ -67,7 +67,7 @@ OF_LETTER: Mapping[str, sa.Table] = {
 }
 
 #: Columns that have a meaning only in the store that wrote the line.
-_LOCAL = frozenset({"id", "claim_token", "lease_expires_at"})
+_LOCAL = frozenset({"id", "claim_token", "lease_expires_at", "salt"})
 
 
 def plain(table: sa.Table, row: Row) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
@@ -212,6 +212,10 @@ class Erasing(StoreRole):
     @writes
     def replace_texts(self, mentions: Sequence[Mention]) -> int:
         """Write the texts without the values; returns how many. A text that has changed since stays."""
+        for one in mentions:
+            if one.column.table is acts:
+                rows = sa.select(acts.c.id).where(one.row)
+                chain.note(self.connection, self.connection.scalars(rows))
         changes = (
             sa.update(one.column.table).where(one.row).values({one.column: one.text})
             for one in mentions
@@ -239,7 +243,9 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
         one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
-    for row in connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all():
+    rows = connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all()
+    chain.note(connection, [row.id for row in rows])
+    for row in rows:
         detail = dump_json({name: row.subject})
         connection.execute(sa.update(acts).where(acts.c.id == row.id).values(detail=detail))
 

@@ -23,7 +23,7 @@ from celery_dlq.model.letter import Envelope
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
@@ -45,7 +45,7 @@ from celery_dlq.store.rows.rows import (
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import replace_terms
 
-_READ = tuple(column for column in audit.columns if column is not audit.c.subject)
+_READ = tuple(column for column in audit.columns if column.name not in ("subject", "salt"))
 
 #: Operations that are looked through for those that chose a group. The filter of each may name many letters.
 _OPERATIONS = 50
@@ -109,6 +109,19 @@ class Audit(StoreRole):
         return write_audit(
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
+
+    def verify(self, kept: str | None = None) -> chain.Verification:
+        """Check that each act is as it was written, and that none was added, deleted or moved.
+
+        :param kept: an earlier head, ``N:HASH``, which must still be in the chain.
+        """
+        key = self._transactions.read(lambda connection: sealing_of(connection).hash_key)
+        verification = chain.Verification(key or None, kept)
+        for step in (verification.follow, verification.compare):
+            while self._transactions.read(step):
+                pass
+        verification.end()
+        return verification
 
 
 def _act(connection: Connection, row: Row) -> AuditRow:
@@ -193,6 +206,8 @@ def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limi
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0
+    if table is audit:
+        chain.note(connection, [row[0] for row in rows], deleted=True)
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount
