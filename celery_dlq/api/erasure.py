@@ -34,6 +34,7 @@ from celery_dlq.store.rows.audit import by_filter
 from celery_dlq.store.rows.rows import stored_id
 
 if TYPE_CHECKING:
+    from celery_dlq.redrive.gate import Gate
     from celery_dlq.store import Store
 
 
@@ -133,7 +134,7 @@ SHORTEST_TEXT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Meant:
-    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+    """Which letters are to be erased: those with one of the ids, if it has any, that meet all conditions."""
 
     #: Task ids, as stored.
     ids: tuple[str, ...] = ()
@@ -184,8 +185,8 @@ class Matcher:
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
-        if not self.meant.conditions:
-            return stored_id(task_id) in self.meant.ids
+        if self.meant.ids and stored_id(task_id) not in self.meant.ids:
+            return False
         try:
             return any(self._meets_all(task, message) for message in messages)
         except UnknownParameters:
@@ -301,12 +302,14 @@ class Erasure:
 
     :param archive: None if the store has none.
     :param spool: the directory of the spool on this machine.
+    :param gate: the check whether it needs a second person; None if one has approved it.
     """
 
     def __init__(
-        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path
-    ) -> None:
-        self._store, self._matcher = store, matcher
+        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path,
+        gate: Gate | None = None,
+    ) -> None:  # fmt: skip
+        self._store, self._matcher, self._gate = store, matcher, gate
         #: Which letters.
         self.meant: Meant = matcher.meant
         self._archive, self._spool = archive, spool
@@ -345,9 +348,18 @@ class Erasure:
         is written first and names neither the values nor the contents of letters.
 
         :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
+        :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed, or the lease was lost.
         """
+        if self._gate is not None:
+            # Without ids, a filter takes all letters.
+            stored = Filter(ids=(*found.stored,) or ("",), states=_STORED)
+            self._gate.check(
+                "forget", stored, who=who, why=why, archived=found.ids.difference(found.stored),
+                changes={"where": [one.wanted.text for one in self.meant.conditions]},
+                shown={"where": [one.place for one in self.meant.conditions]},
+            )  # fmt: skip
         detail, now = self.meant.detail, self._store.now()
         act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
         act = self._store.erasing.begin(act, lease)

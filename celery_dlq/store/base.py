@@ -382,7 +382,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split",
+    "forget", "regroup", "merge", "split", "request", "approve", "refuse", "deny", "lapse",
 )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import RecorderReports, Reports
+from celery_dlq.store.requests import Requests
 from celery_dlq.store.rows.query import places
 
 #: The upper bound of a filter is the first moment that it leaves out.
@@ -109,6 +110,7 @@ class SQLStore:
         self.automations: Automations = Automations(transactions, listener)
 
         self.tickets: Tickets = Tickets(transactions)
+        self.requests: Requests = Requests(transactions)
 
     @classmethod
     def from_settings(

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from celery_dlq.errors import page
+from celery_dlq.model.request import FROM_FLOWER, Login
 
 #: Flower's own switch for an API without authentication.
 OPEN_VARIABLE = "FLOWER_UNAUTHENTICATED_API"
@@ -73,11 +74,11 @@ def is_browser(headers: Mapping[str, str]) -> bool:
 
 def actor_of(user: object, headers: Mapping[str, str], address: str, options: Any) -> str:
     """The actor's name for the audit: the address from OAuth, the name from basic authentication, or, without
-    authentication, the IP address of the client."""
+    authentication, the IP address of the client. Only the first two are proved by a login."""
     if isinstance(user, str):
-        return user
+        return Login(user)
     if options.basic_auth:
-        return f"{_basic_name(headers.get('Authorization', ''))} (flower)"
+        return Login(f"{_basic_name(headers.get('Authorization', ''))}{FROM_FLOWER}")
     return f"anonymous at {address} (flower)"
 
 

@@ -1,5 +1,5 @@
 """The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
-deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, and reports.
+deliveries, leases, circuits, automations, handlings, tickets, requests, segments of the archive, and reports.
 This module has no behaviour."""
 
 from __future__ import annotations
@@ -408,6 +408,24 @@ ticket: sa.Table = _table(
     sa.Column("at", Moment, nullable=False),
     sa.PrimaryKeyConstraint("fingerprint", "kind"),
 )
+
+# Acts that wait for a second person, or that waited for one.
+request: sa.Table = _table(
+    "celery_dlq_request",
+    sa.Column("id", name(32), primary_key=True),
+    *_each(name(16), "act", "state"),
+    *_each(name(), "who", "host"),
+    # Whether a login proved the name.
+    sa.Column("proven", sa.Boolean, nullable=False),
+    sa.Column("why", LONG_TEXT, nullable=False),
+    *_each(Moment, "at", "expires_at"),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    # The letters with their versions and the changes, the answers, and the result, as JSON.
+    *_each(LONG_TEXT, "plan", "answers", "result"),
+    # Of the other columns, so that a change in the database is noticed.
+    sa.Column("digest", name(64), nullable=False),
+)
+sa.Index(None, request.c.state, request.c.expires_at)
 
 # The segments of the archive. Unless a segment is a leftover, its letters are in its file, and not here.
 segment: sa.Table = _table(
