@@ -187,6 +187,8 @@ class Matcher:
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
         if self.meant.ids and stored_id(task_id) not in self.meant.ids:
             return False
+        if not self.meant.conditions:
+            return True
         try:
             return any(self._meets_all(task, message) for message in messages)
         except UnknownParameters:

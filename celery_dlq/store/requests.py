@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json, read_record, record_of
@@ -140,6 +140,14 @@ class Requests(StoreRole):
         return found
 
     @writes
+    def prune(self, before: datetime | None) -> None:
+        """Mark the requests as expired that have waited too long, audited; and delete those that ended, or
+        expired, before a moment (None: none)."""
+        lapse(self.connection, clock.now(self.connection))
+        if before is not None:
+            self.connection.execute(delete(request).where(request.c.expires_at < before))
+
+    @writes
     def end(self, request_id: str, state: RequestState, result: Mapping[str, Any]) -> Request:
         """Record the result of an act that the caller has carried out."""
         found = _request_from(_row(self.connection, request_id, is_locked=True))
@@ -228,7 +236,7 @@ def _values(one: Request) -> dict[str, Any]:
     what = {"changes": {}, "shown": {}} if is_over else {"changes": one.changes, "shown": one.shown}
     plain = {name: getattr(one, name) for name in _SAME_NAME}
     values = {
-        **fit(request, {**plain, "act": one.act, "state": one.state.value}),
+        **fit(request, {**plain, "why": one.why, "act": one.act, "state": one.state.value}),
         "plan": dump_json({"letters": one.letters, "states": one.states, **what}),
         "answers": dump_json([record_of(answer) for answer in one.answers]),
         "result": dump_json(one.result),
@@ -236,8 +244,9 @@ def _values(one: Request) -> dict[str, Any]:
     return {**values, "digest": _digest(values)}
 
 
-_SAME_NAME = ("id", "who", "proven", "host", "why", "at", "expires_at", "count")
+_SAME_NAME = ("id", "who", "proven", "host", "at", "expires_at", "count")
 
+#: The columns that nothing else may change. An erasure may change a reason.
 _SEALED = (*_SAME_NAME, "act", "state", "plan", "answers")
 
 

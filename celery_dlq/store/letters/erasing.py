@@ -44,12 +44,13 @@ PLAIN: Sequence[sa.Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
     tables.ticket.c.recipient, operation.c.cause, tables.automation.c.why,
     handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.auto_hold.c.why,
+    tables.request.c.why,
 )  # fmt: skip
 
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
 JSON: Sequence[sa.Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders,
-    tables.report.c.detail, handling.c.detail,
+    tables.report.c.detail, handling.c.detail, tables.request.c.answers,
 )  # fmt: skip
 
 #: The keys of such texts in the JSON. All other values are names, numbers, ids and times.
