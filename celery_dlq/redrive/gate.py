@@ -81,10 +81,9 @@ class Gate:
             expires_after_s=(rule or Approval()).expires_after_s,
         )  # fmt: skip
         raise ApprovalNeeded(
-            f"A second person has to approve this, so nothing was changed. It is request {made.id} now, of "
-            f"{made.count:,} dead letters; someone else approves it in Flower, under Dead letters and "
-            f"Requests, until {made.expires_at:%Y-%m-%d %H:%M} UTC; see: "
-            f"celery -A <app> dlq requests show {made.id}",
+            f"A second person has to approve this, so nothing was changed. Request {made.id} waits until "
+            f"{made.expires_at:%Y-%m-%d %H:%M} UTC for another person, who approves it in Flower, under Dead "
+            f"letters and Requests. See: celery -A <app> dlq requests show {made.id}",
             made.id,
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 from support.factories import envelope, letter
 from support.factories import opened as open_letter
@@ -9,8 +12,11 @@ from support.factories import opened as open_letter
 from celery_dlq import Approval, DLQTask, Filter, Settings
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import ApprovalNeeded, OrdersError, SettingsError
-from celery_dlq.model.operation import Orders
+from celery_dlq.model.operation import Orders, SendingState
+from celery_dlq.model.request import Login
 from celery_dlq.model.states import State
+from celery_dlq.redrive import loop
+from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.gate import Gate
 from celery_dlq.redrive.letter.checks import Checks
 from celery_dlq.redrive.plan import make_plan, try_first
@@ -72,7 +78,7 @@ def test_a_rule_counts_the_letters_and_their_tasks(check, die, store):
         check(rule=rule)
     check(rule=Approval(above=1), limit=1)
     assert requests(store) == []
-    with pytest.raises(ApprovalNeeded, match=r"request [0-9a-f]{12} now, of 3 dead letters"):
+    with pytest.raises(ApprovalNeeded, match=r"Request [0-9a-f]{12} waits until 20"):
         check(rule=Approval(above=2, tasks={"shop.mail"}))
     assert requests(store) == [("redrive", 3)]
 
@@ -147,3 +153,45 @@ def opened(app):
         return open_letter(app, letter(task=task, envelope=envelope(headers=headers)))
 
     return opened
+
+
+class TestSending:
+    """The redrive of a worker, which knows only the operation."""
+
+    @pytest.fixture
+    def sent(self, app, store, die, monkeypatch):
+        die("charge", "approve", "never")
+        published = []
+
+        def begin(letters):
+            published.extend(one.task_id for one in letters)
+            return lambda: Sent(confirmed=[one.task_id for one in letters])
+
+        @contextmanager
+        def opened(_app):
+            yield SimpleNamespace(confirms_later=False, begin=begin)
+
+        monkeypatch.setattr(loop, "open_publisher", opened)
+        return published
+
+    def reasons(self, store, operation):
+        rows = store.sendings.of_operation(operation.id, states=frozenset(), limit=9).rows
+        return {one.task_id: one.why for one in rows if one.state is SendingState.SKIPPED}
+
+    def test_an_operation_that_no_one_approved_leaves_both(self, app, store, sent):
+        redrives = DeadLetterQueue.of(app).redrives
+        made = redrives.draft(Filter(), Orders(), who="auto:charges", detached=True)
+        store.operations.create(made)
+        assert redrives.carry_on(made.id, lambda: False).error is None
+        assert sent == ["0"]
+        why = self.reasons(store, made)
+        assert "only after a second person has approved it" in why["1"]
+        assert "never redriven" in why["2"]
+
+    def test_an_approved_one_sends_all_but_never(self, app, store, sent):
+        queue = DeadLetterQueue.of(app)
+        with pytest.raises(ApprovalNeeded) as asked:
+            queue.redrives.start(Filter(), who=Login("ann"))
+        queue.requests.approve(asked.value.request, who=Login("bob"))
+        assert queue.redrives.carry_on(asked.value.request, lambda: False).error is None
+        assert sent == ["0", "1"]
