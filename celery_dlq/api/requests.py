@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import CeleryDLQError, OperationError
+from celery_dlq.errors import OperationError
 from celery_dlq.model.request import Request, RequestState
-from celery_dlq.model.states import State
 from celery_dlq.redrive.letter.edit import make_edit, read_part
 from celery_dlq.store.base import Edit, Filter
 from celery_dlq.store.tenure import Tenure, kept
@@ -35,7 +34,7 @@ class Requests:
         :raises UnknownRequest: no request has this id.
         :raises RequestRefused: it does not wait any more.
         """
-        return self._store.requests.refuse(request_id, who=who, why=why)
+        return self._store.requests.answer(request_id, None, who=who, why=why)
 
     def approve(self, request_id: str, *, who: str, why: str = "") -> Request:
         """Approve a request. If it needs no further approval, its act is carried out for the letters that
@@ -48,12 +47,11 @@ class Requests:
             changed.
         """
         found = self._store.requests.get(request_id)
-        approve = partial(self._store.requests.approve, request_id, who=who, why=why)
+        approve = partial(self._store.requests.answer, request_id, who=who, why=why)
         if found.act == "redrive":
             return approve(partial(self._queue.redrives.approved, found))
         if found.act == "delete":
-            states = frozenset(map(State, found.states))
-            return approve(lambda ids: Filter(ids=tuple(ids), states=states))
+            return approve(lambda ids: Filter(ids=tuple(ids), states=frozenset(found.states)))
         return approve(self._edit(found)) if found.act == "edit" else self._erase(found, approve)
 
     def _edit(self, found: Request) -> Begin:
@@ -87,10 +85,6 @@ class Requests:
                 erasure = self._queue.approved_erasure(fresh, found.changes["where"])
                 done = erasure.carry_out(erasure.look(), lease, who=found.who, why=found.why)
                 result = {"letters": done.stored + done.archived}
-                return self._store.requests.end(found.id, RequestState.DONE, result)
-        except (CeleryDLQError, OSError) as error:
-            if fresh:
-                self._store.requests.end(found.id, RequestState.FAILED, {"why": str(error)})
-            raise
+                return self._store.requests.end(found.id, result)
         finally:
             tenure.end()

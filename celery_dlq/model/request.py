@@ -4,7 +4,7 @@ approve it."""
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -12,6 +12,8 @@ from typing import Any
 
 from celery_dlq.base.known import names_its_fields
 from celery_dlq.errors import SettingsError
+from celery_dlq.model.route import names_task
+from celery_dlq.model.states import State
 from celery_dlq.settings.validation import is_number, refuse
 
 #: The acts that may need a second person.
@@ -36,7 +38,7 @@ class Approval:
     acts: Collection[str] = frozenset(ACTS)
     #: Only if they are about more letters than this.
     above: int = 0
-    #: Only if a letter of one of these tasks is among them. Full names; empty for all tasks.
+    #: Only if a letter of one of these tasks is among them: full names, or their last parts. Empty for all.
     tasks: Collection[str] = ()
     #: Seconds after which a request that waits expires.
     expires_after_s: float = 86_400
@@ -48,7 +50,9 @@ class Approval:
 
     def wants(self, act: str, count: int, tasks: Collection[str]) -> bool:
         """Whether an act on ``count`` letters of ``tasks`` needs a second person."""
-        is_meant = not self.tasks or not self.tasks.isdisjoint(tasks)  # type: ignore[attr-defined]
+        is_meant = not self.tasks or any(
+            names_task(one, task) for one in self.tasks for task in tasks
+        )
         return act in self.acts and count > self.above and is_meant
 
 
@@ -134,12 +138,12 @@ class Request:
     #: The letters by task id, each with its version at that time.
     letters: Mapping[str, str]
     #: The states of letters that the act takes.
-    states: Sequence[str]
+    states: tuple[State, ...]
     #: The orders of a redrive, the new parts of a message, or the conditions of an erasure; and what people
     #: may see of it. Empty after it has ended.
     changes: Mapping[str, Any]
     shown: Mapping[str, Any]
-    answers: Sequence[Answer] = ()
+    answers: tuple[Answer, ...] = ()
     #: The operation, the number of letters, and ``left_out``: letters that had changed, each with the reason.
     result: Mapping[str, Any]
 
@@ -161,8 +165,8 @@ class Request:
 
     def why_not_approved(self, who: str) -> str:
         """Why ``who`` may not approve it; empty if ``who`` may."""
-        if why := self.why_ended():
-            return why
+        if self.why_ended:
+            return self.why_ended
         if not isinstance(who, Login):
             return (
                 f"No login proves the name {who}. Approve it in Flower after you have logged in, under Dead "
@@ -174,6 +178,7 @@ class Request:
             return f"{who} has approved it already; another login has to approve it, too"
         return ""
 
+    @property
     def why_ended(self) -> str:
         """Why it cannot be answered any more; empty if it waits for an answer."""
         if self.state is RequestState.OPEN:

@@ -15,7 +15,6 @@ from celery_dlq.base.process import identity
 from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
 from celery_dlq.model.operation import DEFAULT_ORDERS, Counts, OperationState, Orders
 from celery_dlq.model.request import Request
-from celery_dlq.model.states import State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.gate import Gate
 from celery_dlq.redrive.letter.checks import why_no_task
@@ -157,7 +156,7 @@ class Operations:
 
         :param ids: the letters that have not changed since the request was made.
         """
-        wanted = Filter(ids=tuple(ids), states=frozenset(map(State, request.states)))
+        wanted = Filter(ids=tuple(ids), states=frozenset(request.states))
         return Operation(
             id=request.id, wanted=wanted, orders=Orders.from_dict(request.changes),
             counts=Counts(planned=len(ids)), who=request.who, host=self._host, home=self._here,

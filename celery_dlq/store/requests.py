@@ -22,22 +22,20 @@ from celery_dlq.errors import FilterError, RequestRefused, UnknownRequest
 from celery_dlq.model.request import Answer, Login, Request, RequestState
 from celery_dlq.store.base import Edit, Filter, Operation
 from celery_dlq.store.database import clock
-from celery_dlq.store.database.tables import change, letter, request
+from celery_dlq.store.database.tables import change, letter, operation, request
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import Act
 from celery_dlq.store.redrive.history import save_edit
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows.audit import write_audit
 from celery_dlq.store.rows.query import conditions, in_states, one_of
-from celery_dlq.store.rows.rows import TEXT_LIMIT, Row, fit, read_row
+from celery_dlq.store.rows.rows import TEXT_LIMIT, Row, fit
 
 #: The most letters of one request: their ids and versions are kept in one text.
 MOST = 10_000
 
 #: The version of a letter that is in the archive.
 ARCHIVED = "archived"
-
-_OPEN, _EXPIRED = RequestState.OPEN.value, RequestState.EXPIRED.value
 
 #: Given the letters that have not changed, returns the act to carry out: the operation of a redrive, the new
 #: message of a letter, or the letters to delete. None if the caller carries it out afterwards.
@@ -74,11 +72,11 @@ class Requests(StoreRole):
             id=uuid.uuid4().hex[:12], act=act, state=RequestState.OPEN, who=who,
             proven=isinstance(who, Login), host=socket.gethostname(), why=hide_known(why), at=now,
             expires_at=now + timedelta(seconds=expires_after_s), count=len(letters),
-            letters=letters, states=sorted(wanted.wanted_states), changes=changes, shown=shown,
-            result={},
+            letters=letters, states=tuple(sorted(wanted.wanted_states)), changes=changes,
+            shown=shown, result={},
         )  # fmt: skip
         row = _values(new)
-        if len(letters) > MOST or len(row["plan"]) > TEXT_LIMIT:
+        if len(letters) > MOST or len(row["record"]) > TEXT_LIMIT:
             raise FilterError(
                 f"A request for a second person holds at most {MOST:,} letters, and a million characters; "
                 "choose fewer letters, by filters or by their ids."
@@ -97,15 +95,10 @@ class Requests(StoreRole):
         return _request_from(row).shown_at(clock.now(self.connection))
 
     @reads
-    def find(self, *, is_open: bool = False, limit: int = 50) -> list[Request]:
-        """Requests, the newest first.
-
-        :param is_open: only those that wait for approval.
-        """
+    def find(self, *, limit: int = 50) -> list[Request]:
+        """Requests, the newest first."""
         now = clock.now(self.connection)
         newest = select(request).order_by(request.c.at.desc(), request.c.id).limit(limit)
-        if is_open:
-            newest = newest.where(request.c.state == _OPEN, request.c.expires_at > now)
         rows = self.connection.execute(newest).mappings()
         return [_request_from(row).shown_at(now) for row in rows]
 
@@ -115,25 +108,15 @@ class Requests(StoreRole):
         done = request.c.id == operation_id, request.c.state == RequestState.DONE.value
         return self.connection.execute(select(request.c.id).where(*done)).first() is not None
 
-    def refuse(self, request_id: str, *, who: str, why: str = "") -> Request:
-        """Refuse a request that waits, or withdraw it; audited.
+    def answer(self, request_id: str, begin: Begin | None, *, who: str, why: str = "") -> Request:
+        """Refuse a request, or approve it. If it needs no further approval, its act is carried out, or begun,
+        for the letters that have not changed since it was made. All is audited, also that an answer does not
+        count.
 
-        :raises UnknownRequest: no request has this id.
-        :raises RequestRefused: it does not wait any more.
-        """
-        return self._answered(request_id, who, why, None)
-
-    def approve(self, request_id: str, begin: Begin, *, who: str, why: str = "") -> Request:
-        """Approve a request. If it needs no further approval, its act is carried out, or begun, for the
-        letters that have not changed since it was made. All is audited, also that an approval was refused.
-
-        :param begin: must change nothing: the transaction may be tried again.
+        :param begin: None to refuse it. It must change nothing: the transaction may be tried again.
         :raises UnknownRequest: no request has this id.
         :raises RequestRefused: ``who`` may not approve it, or it does not wait any more.
         """
-        return self._answered(request_id, who, why, begin)
-
-    def _answered(self, request_id: str, who: str, why: str, begin: Begin | None) -> Request:
         found, why_not = self._answer(request_id, who, why, begin)
         if why_not:
             raise RequestRefused(f"Request {found.id} was not changed. {why_not}.")
@@ -141,46 +124,47 @@ class Requests(StoreRole):
 
     @writes
     def prune(self, before: datetime | None) -> None:
-        """Mark the requests as expired that have waited too long, audited; and delete those that ended, or
-        expired, before a moment (None: none)."""
+        """Mark the requests as expired that have waited too long, audited; and delete those that would have
+        expired before a moment (None: none). One whose operation is still stored stays: it may be sending."""
         lapse(self.connection, clock.now(self.connection))
         if before is not None:
-            self.connection.execute(delete(request).where(request.c.expires_at < before))
+            is_kept = request.c.id.in_(select(operation.c.id))
+            old = request.c.expires_at < before, ~is_kept
+            self.connection.execute(delete(request).where(*old))
 
     @writes
-    def end(self, request_id: str, state: RequestState, result: Mapping[str, Any]) -> Request:
+    def end(self, request_id: str, result: Mapping[str, Any]) -> Request:
         """Record the result of an act that the caller has carried out."""
         found = _request_from(_row(self.connection, request_id, is_locked=True))
-        return _write(self.connection, found, state=state, result={**found.result, **result})
+        result = {**found.result, **result}
+        found = replace(found, state=RequestState.DONE, result=result)
+        _write(self.connection, found)
+        return found
 
     @writes
     def _answer(
         self, request_id: str, who: str, why: str, begin: Begin | None
     ) -> tuple[Request, str]:
-        """Record an answer. Returns the request, and why the answer does not count; empty if it does.
-
-        :param begin: None for a refusal.
-        """
+        """Record an answer. Returns the request, and why the answer does not count; empty if it does."""
         now = clock.now(self.connection)
         lapse(self.connection, now)
         row = _row(self.connection, request_id, is_locked=True)
-        found = _request_from(row)
-        why_not = found.why_not_approved(who) if begin else found.why_ended()
-        if not why_not and row["digest"] != _digest(row):
+        found = _request_from(row).shown_at(now)
+        why_not = found.why_not_approved(who) if begin else found.why_ended
+        if not why_not and row["digest"] != seal(row["record"]):
             why_not = "It was changed in the database; ask for the act again, and find out by whom"
-            failed = {"state": RequestState.FAILED, "result": {"why": why_not}}
-            found = _write(self.connection, found, **failed)
+            found = replace(found, state=RequestState.FAILED, result={"why": why_not})
+            _write(self.connection, found)
         if why_not:
             _note(self.connection, found, "deny", who, why_not, now)
             return found, why_not
         answer = Answer(who=who, at=now, approves=begin is not None, why=hide_known(why))
         found = replace(found, answers=(*found.answers, answer))
         if begin is None:
-            found = _write(self.connection, found, state=RequestState.REFUSED)
-        elif len(found.approvers) < found.needed:
-            found = _write(self.connection, found)
-        else:
+            found = replace(found, state=RequestState.REFUSED)
+        elif len(found.approvers) >= found.needed:
             found = self._begin(found, begin, now)
+        _write(self.connection, found)
         _note(self.connection, found, "approve" if begin else "refuse", who, why, now)
         return found, ""
 
@@ -189,29 +173,27 @@ class Requests(StoreRole):
         left_out = _left_out(self.connection, approved.letters)
         fresh = [one for one in approved.letters if one not in left_out]
         result: dict[str, Any] = {"letters": len(fresh), "left_out": left_out}
-        failed = RequestState.FAILED
-        if not fresh:
-            result["why"] = "every letter has changed since it was asked for"
-            return _write(self.connection, approved, state=failed, result=result)
-        what = begin(fresh)
+        state, what = RequestState.DONE, begin(fresh) if fresh else None
         if isinstance(what, Operation):
             create_operation(self.connection, what, repair=approved.shown)
             result["operation"] = what.id
-        elif isinstance(what, Edit):
-            if not save_edit(self.connection, what, self._transactions.searched):
-                result["why"] = "its message has just changed"
-                return _write(self.connection, approved, state=failed, result=result)
-        elif what is not None:
+        elif isinstance(what, Filter):
             result["letters"] = _delete(self.connection, what, approved, now)
-        state = RequestState.APPROVED if what is None else RequestState.DONE
-        return _write(self.connection, approved, state=state, result=result)
+        elif fresh and what is None:
+            state = RequestState.APPROVED
+        elif what is None or not save_edit(self.connection, what, self._transactions.searched):
+            state, result["why"] = RequestState.FAILED, "every letter has changed since"
+        return replace(approved, state=state, result=result)
 
 
 def lapse(connection: Connection, now: datetime) -> None:
     """Mark the requests as expired that have waited too long; audited."""
-    old = select(request).where(request.c.state == _OPEN, request.c.expires_at <= now)
+    old = select(request).where(
+        request.c.state == RequestState.OPEN.value, request.c.expires_at <= now
+    )
     for row in connection.execute(old.with_for_update()).mappings().all():
-        over = _write(connection, _request_from(row), state=RequestState.EXPIRED)
+        over = replace(_request_from(row), state=RequestState.EXPIRED)
+        _write(connection, over)
         _note(connection, over, "lapse", over.who, "", now)
 
 
@@ -225,39 +207,20 @@ def _row(connection: Connection, request_id: str, *, is_locked: bool = False) ->
 
 
 def _request_from(row: Row) -> Request:
-    answers = tuple(read_record(Answer, one) for one in json.loads(row["answers"]))
-    result = json.loads(row["result"])
-    return read_row(Request, row, **json.loads(row["plan"]), answers=answers, result=result)
+    return read_record(Request, {**json.loads(row["record"]), "why": row["why"]})
 
 
 def _values(one: Request) -> dict[str, Any]:
     """The row of a request. After its end, it has no values of messages any more."""
-    is_over = one.state not in (RequestState.OPEN, RequestState.APPROVED)
-    what = {"changes": {}, "shown": {}} if is_over else {"changes": one.changes, "shown": one.shown}
-    plain = {name: getattr(one, name) for name in _SAME_NAME}
-    values = {
-        **fit(request, {**plain, "why": one.why, "act": one.act, "state": one.state.value}),
-        "plan": dump_json({"letters": one.letters, "states": one.states, **what}),
-        "answers": dump_json([record_of(answer) for answer in one.answers]),
-        "result": dump_json(one.result),
-    }
-    return {**values, "digest": _digest(values)}
+    if one.state not in (RequestState.OPEN, RequestState.APPROVED):
+        one = replace(one, changes={}, shown={})
+    record = dump_json(record_of(one, "why"))
+    plain = {"id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at}
+    return {**fit(request, {"why": one.why}), **plain, "record": record, "digest": seal(record)}
 
 
-_SAME_NAME = ("id", "who", "proven", "host", "at", "expires_at", "count")
-
-#: The columns that nothing else may change. An erasure may change a reason.
-_SEALED = (*_SAME_NAME, "act", "state", "plan", "answers")
-
-
-def _digest(row: Row) -> str:
-    return seal("\0".join(str(row[name]) for name in _SEALED))
-
-
-def _write(connection: Connection, found: Request, **changes: Any) -> Request:
-    after = replace(found, **changes)
-    connection.execute(update(request).where(request.c.id == after.id).values(_values(after)))
-    return after
+def _write(connection: Connection, one: Request) -> None:
+    connection.execute(update(request).where(request.c.id == one.id).values(_values(one)))
 
 
 def _note(

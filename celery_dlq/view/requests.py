@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery_dlq.model.request import Request
-from celery_dlq.view import times
 from celery_dlq.view.fields import Field, as_record, record_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted
@@ -26,7 +25,9 @@ REQUEST: Sequence[Field] = (
     Field("needed", "Needs", said=lambda one: counted(one.needed, "other login")),
     Field("shown", "Changes", said=lambda one: named_values(one.shown)),
     Field("answers", "Answers", said=lambda one: "; ".join(map(_answer, one.answers))),
-    Field("result", "Result", said=lambda one: _result(one.result)),
+    Field("result", "Result", said=lambda one: named_values(
+        {**one.result, "left_out": len(one.result.get("left_out", ()))} if one.result else {}
+    )),
 )  # fmt: skip
 
 
@@ -41,10 +42,4 @@ def request_record(one: Request, *, is_whole: bool = False) -> dict[str, Any]:
 
 def _answer(one: Any) -> str:
     verb = "approved" if one.approves else "refused"
-    return f"{verb} by {one.who}, {times.utc(one.at)}{f': {one.why}' * bool(one.why)}"
-
-
-def _result(result: Any) -> str:
-    left_out = result.get("left_out") or {}
-    more = f"{counted(len(left_out), 'letter')} left out" if left_out else ""
-    return named_values({**result, "left_out": more} if more else {**result, "left_out": {}})
+    return f"{verb} by {one.who}{f': {one.why}' * bool(one.why)}"

@@ -38,14 +38,13 @@ def requests() -> None:
 
 
 @requests.command("list")
-@click.option("--open", "is_open", is_flag=True, help="Only those that wait for approval.")
 @limit_option("Show at most this many requests.", default=20)
 @format_option
 @pass_session
-def list_requests(session: Session, is_open: bool, limit: int, form: str) -> None:
+def list_requests(session: Session, limit: int, form: str) -> None:
     """List requests, newest first."""
-    found = session.store.requests.find(is_open=is_open, limit=limit)
-    screen = table_of(_FIELDS, found) if found else "No requests match."
+    found = session.store.requests.find(limit=limit)
+    screen = table_of(_FIELDS, found) if found else "There are no requests."
     session.screen.emit(form, [*map(request_record, found)], screen)
 
 

@@ -413,16 +413,10 @@ ticket: sa.Table = _table(
 request: sa.Table = _table(
     "celery_dlq_request",
     sa.Column("id", name(32), primary_key=True),
-    *_each(name(16), "act", "state"),
-    *_each(name(), "who", "host"),
-    # Whether a login proved the name.
-    sa.Column("proven", sa.Boolean, nullable=False),
-    sa.Column("why", LONG_TEXT, nullable=False),
+    sa.Column("state", name(16), nullable=False),
     *_each(Moment, "at", "expires_at"),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    # The letters with their versions and the changes, the answers, and the result, as JSON.
-    *_each(LONG_TEXT, "plan", "answers", "result"),
-    # Of the other columns, so that a change in the database is noticed.
+    # All but the reason, as JSON; and its digest, by which a change in the database is noticed.
+    *_each(LONG_TEXT, "why", "record"),
     sa.Column("digest", name(64), nullable=False),
 )
 sa.Index(None, request.c.state, request.c.expires_at)

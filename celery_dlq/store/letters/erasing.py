@@ -50,7 +50,7 @@ PLAIN: Sequence[sa.Column[str]] = (
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
 JSON: Sequence[sa.Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders,
-    tables.report.c.detail, handling.c.detail, tables.request.c.answers,
+    tables.report.c.detail, handling.c.detail, tables.request.c.record,
 )  # fmt: skip
 
 #: The keys of such texts in the JSON. All other values are names, numbers, ids and times.

@@ -19,7 +19,7 @@ def request(**changes):
         "id": "0a1b2c3d4e5f", "act": "redrive", "state": RequestState.OPEN,
         "who": Login("ann (flower)"), "proven": True, "host": "desk", "why": "", "at": T0,
         "expires_at": T0 + timedelta(days=1), "count": 1, "letters": {"a": "dead"},
-        "states": ["dead"], "changes": {}, "shown": {}, "result": {}, **changes,
+        "states": ("dead",), "changes": {}, "shown": {}, "result": {}, **changes,
     }  # fmt: skip
     return Request(**values)
 
@@ -33,7 +33,8 @@ class TestApproval:
 
     def test_other_acts_fewer_letters_and_other_tasks_need_none(self):
         rule = Approval(acts=["redrive"], above=100, tasks=["charge"])
-        assert rule.wants("redrive", 101, ["mail", "charge"])
+        assert rule.wants("redrive", 101, ["mail", "shop.charge"])
+        assert not rule.wants("redrive", 101, ["shop.recharge"])
         assert not rule.wants("delete", 101, ["charge"])
         assert not rule.wants("redrive", 100, ["charge"])
         assert not rule.wants("redrive", 101, ["mail"])
