@@ -35,7 +35,7 @@ class Approval:
     """
 
     #: Acts of these kinds.
-    acts: Collection[str] = frozenset(ACTS)
+    acts: Collection[str] = ACTS
     #: Only if they are about more letters than this.
     above: int = 0
     #: Only if a letter of one of these tasks is among them: full names, or their last parts. Empty for all.

@@ -174,7 +174,7 @@ class Erasing(StoreRole):
 
     def mentions(self, texts: Sequence[str]) -> list[Mention]:
         """The texts of people, handlers and filters that have one of ``texts`` in them, as a whole word.
-        Texts of operations that have not ended are left out."""
+        Texts of operations and requests that have not ended are left out."""
         if not texts:
             return []
         forms = _forms(texts)
@@ -244,6 +244,8 @@ def _mentions(
     found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
+    elif column.table is tables.request:  # a change would break its digest
+        found = sa.and_(found, tables.request.c.state.not_in(("open", "approved")))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
