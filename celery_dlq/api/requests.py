@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import OperationError
 from celery_dlq.model.request import Request, RequestState
@@ -68,7 +68,7 @@ class Requests:
 
         return begin
 
-    def _erase(self, found: Request, approve: Any) -> Request:
+    def _erase(self, found: Request, approve: Callable[[Begin], Request]) -> Request:
         """Approve an erasure, and carry it out, while no other process removes letters."""
         from celery_dlq.upkeep.expiring import LEASE
 
@@ -79,7 +79,7 @@ class Requests:
         try:
             with kept(tenure, lease):
                 fresh = list[str]()
-                approved: Request = approve(fresh.extend)
+                approved = approve(fresh.extend)
                 if approved.state is not RequestState.APPROVED:
                     return approved
                 erasure = self._queue.approved_erasure(fresh, found.changes["where"])

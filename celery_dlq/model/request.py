@@ -14,7 +14,7 @@ from celery_dlq.base.known import names_its_fields
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.route import names_task
 from celery_dlq.model.states import State
-from celery_dlq.settings.validation import is_number, refuse
+from celery_dlq.settings.validation import NAMES, is_number, refuse
 
 #: The acts that may need a second person.
 ACTS = ("redrive", "delete", "forget", "edit")
@@ -59,14 +59,11 @@ class Approval:
 def _problems(rule: Approval) -> Iterator[str]:
     for name in ("acts", "tasks"):
         given = getattr(rule, name)
-        if not isinstance(given, (set, frozenset, list, tuple)) or not all(
-            isinstance(one, str) and one for one in given
-        ):
+        is_set = isinstance(given, (set, frozenset, list, tuple))
+        if not is_set or not NAMES.accepts(tuple(given)):
             yield f"{name} must be a set of names, not {given!r}."
-        elif name == "acts" and (unknown := sorted(set(given) - set(ACTS))):
-            yield f"acts has {', '.join(unknown)}; the acts are {', '.join(ACTS)}."
-        elif name == "acts" and not given:
-            yield "acts is empty; name one, or set dlq_approval to None."
+        elif name == "acts" and not set() < {*given} <= {*ACTS}:
+            yield f"acts must name some of {', '.join(ACTS)}, not {given!r}."
     if type(rule.above) is not int or rule.above < 0:
         yield f"above must be a whole number from 0, not {rule.above!r}."
     if not is_number(rule.expires_after_s) or not 1 <= rule.expires_after_s <= _LONGEST_S:

@@ -3,8 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import click
 
@@ -25,11 +24,7 @@ _FIELDS: Sequence[Field] = (
     (Column("WHY", fold=True), lambda one: one.why),
 )
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _named(command: _Command) -> _Command:
-    return click.argument("request_id", metavar="ID")(command)
+_named = click.argument("request_id", metavar="ID")
 
 
 @click.group("requests", cls=NamingGroup, alone="list")

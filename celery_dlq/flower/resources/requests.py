@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.request import limit_of, reason_in
 from celery_dlq.model.request import Request, RequestState
@@ -70,7 +71,10 @@ class Decide(Handler):
             answer = queue.requests.approve if act == "approve" else queue.requests.refuse
             return answer(request_id, who=who, why=why)
 
-        decided = await self.site.act(decide)
+        try:
+            decided = await self.site.act(decide)
+        except NotYet:  # it goes on, as an erasure of many letters does
+            decided = await self.site.ask(lambda store: store.requests.get(request_id))
         if self.is_api:
             self.reply(request_record(decided, is_whole=True))
         else:

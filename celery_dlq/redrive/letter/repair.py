@@ -201,7 +201,8 @@ def open_preparation(
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     repairs = Repairs(context.app, orders.repair, context.redactor)
-    is_approved = lambda: operation is None or context.store.requests.has_approved(operation)  # noqa: E731
+    has_approved = context.store.requests.has_approved
+    is_approved = functools.partial(has_approved, operation) if operation else lambda: True
     with open_checks(context.app, orders, is_approved) as checks:
         yield Preparation(repairs, checks)
 

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from support.factories import T0, attempt, letter, operation
 
 from celery_dlq import Approval, Filter, Orders
+from celery_dlq.api import erasure
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import ApprovalNeeded, RequestRefused
 from celery_dlq.model.operation import Counts, OperationState
@@ -262,13 +263,13 @@ class TestOtherActs:
 
     @pytest.mark.parametrize("given", [{"ids": ["a", "b"]}, {"where": ["args.0=17"]}])
     def test_an_erasure(self, queue, approve, given):
-        erasure = queue.erasure(**given)
+        erasing = queue.erasure(**given)
         lease = queue.store.leases.take("retention", holder="me", seconds=60)
-        found = erasure.look()
+        found = erasing.look()
         number = len(found.stored)
         assert number > 1
         with pytest.raises(ApprovalNeeded) as asked:
-            erasure.carry_out(found, lease, who=ANN, why="asked by him")
+            erasing.carry_out(found, lease, who=ANN, why="asked by him")
         queue.store.leases.give_up(lease)
         done = approve(asked.value.request)
         assert (done.state, done.result["letters"]) == (RequestState.DONE, number)
@@ -276,10 +277,34 @@ class TestOtherActs:
         assert acts(queue) == ["request", "approve", "forget"]
 
     def test_an_erasure_waits_while_another_process_removes_letters(self, queue, approve):
-        erasure = queue.erasure(ids=["a", "b"])
+        erasing = queue.erasure(ids=["a", "b"])
         lease = queue.store.leases.take("retention", holder="me", seconds=60)
         with pytest.raises(ApprovalNeeded) as asked:
-            erasure.carry_out(erasure.look(), lease, who=ANN, why="asked by him")
+            erasing.carry_out(erasing.look(), lease, who=ANN, why="asked by him")
         with pytest.raises(Exception, match="Another process removes letters"):
             approve(asked.value.request)
         assert queue.store.requests.get(asked.value.request).state is RequestState.OPEN
+
+    def test_an_erasure_that_was_killed_is_asked_for_again(self, queue, approve, monkeypatch):
+        def ask():
+            lease = queue.store.leases.take("retention", holder="me", seconds=60)
+            erasing = queue.erasure(ids=["a", "b"])
+            with pytest.raises(ApprovalNeeded) as asked:
+                erasing.carry_out(erasing.look(), lease, who=ANN, why="asked by him")
+            queue.store.leases.give_up(lease)
+            return asked.value.request
+
+        def die(*_args, **_options):
+            raise KeyboardInterrupt
+
+        killed = ask()
+        monkeypatch.setattr(erasure.Erasure, "carry_out", die)
+        with pytest.raises(KeyboardInterrupt):
+            approve(killed)
+        monkeypatch.undo()
+        assert queue.store.requests.get(killed).state is RequestState.APPROVED
+        with pytest.raises(RequestRefused, match="already approved by bob"):
+            approve(killed)
+        assert queue.store.counts.letters(CHARGES) == 3
+        assert approve(ask()).state is RequestState.DONE
+        assert queue.store.counts.letters(CHARGES) == 1

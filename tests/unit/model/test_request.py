@@ -42,9 +42,12 @@ class TestApproval:
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ({"acts": {"redrive", "fly"}}, "acts has fly; the acts are redrive, delete"),
+            (
+                {"acts": {"redrive", "fly"}},
+                "acts must name some of redrive, delete, forget, edit, not",
+            ),
             ({"acts": "redrive"}, "acts must be a set of names"),
-            ({"acts": ()}, "acts is empty"),
+            ({"acts": ()}, "acts must name some of"),
             ({"above": -1}, "above must be a whole number from 0, not -1"),
             ({"above": True}, "above must be a whole number from 0, not True"),
             ({"tasks": "charge"}, "tasks must be a set of names"),
