@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from support.factories import T0, attempt, letter, operation
 
-from celery_dlq import Approval, Filter, Orders
+from celery_dlq import Approval, Filter, Orders, Pacing, Repair
 from celery_dlq.api import erasure
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import ApprovalNeeded, RequestRefused
@@ -232,6 +232,18 @@ def test_a_request_that_was_changed_in_the_database_is_refused(queue, ask, refus
     assert "It was changed in the database" in refused(request)
     assert queue.store.requests.get(request).state is RequestState.FAILED
     assert begun(queue) == []
+
+
+def test_the_orders_are_those_that_were_asked_for(queue):
+    changes = Repair(assignments=('kwargs.currency="USD"', 'kwargs.password="x"'))
+    orders = Orders(why="fixed", repair=changes, pacing=Pacing(rate=5.0, limit=2))
+    with pytest.raises(ApprovalNeeded) as asked:
+        queue.redrives.start(CHARGES, who=ANN, orders=orders)
+    waits = queue.store.requests.get(asked.value.request)
+    assert [*waits.letters] == ["a", "b"], "the oldest failures"
+    assert waits.shown == {"set": ['kwargs.currency="USD"', "kwargs.password=[redacted]"]}
+    queue.requests.approve(waits.id, who=BOB)
+    assert queue.redrives.get(waits.id).orders == orders
 
 
 class TestOtherActs:
