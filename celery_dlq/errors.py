@@ -206,6 +206,10 @@ class ContentsSealed(CeleryDLQError):
     """The contents are encrypted and cannot be read here; run: celery dlq help encryption."""
 
 
+class SealBroken(ContentsSealed):
+    """An encrypted value was changed, cut, or moved here from another letter; it cannot be read."""
+
+
 class ExporterError(CeleryDLQError):
     """The exporter cannot listen there; choose another --address or --port."""
 

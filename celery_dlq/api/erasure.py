@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import ContentsSealed, PayloadError, RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
@@ -186,18 +187,16 @@ class Matcher:
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
 
-    def is_line(
-        self, line: Line, messages: Callable[[Line], Iterable[Envelope]] = envelopes_of
-    ) -> bool:
+    def is_line(self, line: Line, opened: Callable[[Line], Line] = lambda line: line) -> bool:
         """Whether the letter of a line is meant.
 
-        :param messages: returns the messages that a line holds.
+        :param opened: decrypts a line.
         """
         letter = line["letter"]
         if self.meant.subject:
             return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
         try:
-            found = messages(line) if self.meant.conditions else ()
+            found = envelopes_of(opened(line)) if self.meant.conditions else ()
         except ContentsSealed as error:
             self.unread[letter["task_id"]] = str(error)
             return False
@@ -205,11 +204,11 @@ class Matcher:
 
     def is_letter(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` is meant."""
-        if self.meant.subject:
-            return letter.subject == self.meant.subject
-        if letter.unreadable and self.meant.conditions:
+        if letter.unreadable and not self.meant.ids:
             self.unread[letter.task_id] = letter.unreadable
             return False
+        if self.meant.subject:
+            return letter.subject == self.meant.subject
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
@@ -244,25 +243,28 @@ class SpooledLetters:
     unread: int
 
 
-def spooled(directory: Path, matcher: Matcher) -> Iterator[SpooledLetters]:
+def spooled(
+    directory: Path, matcher: Matcher, ring: Keyring | None = None
+) -> Iterator[SpooledLetters]:
     """The files of the spool that hold letters for ``matcher``, or lines that cannot be read.
 
+    :param ring: opens lines that are encrypted.
     :raises OSError: the directory cannot be read.
     """
     for file in look(directory):
         with contextlib.suppress(FileNotFoundError):  # just drained
-            found = _letters_in(directory / file.name, matcher)
+            found = _letters_in(directory / file.name, matcher, ring)
             if found.letters or found.unread:
                 yield found
 
 
-def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:
+def _letters_in(path: Path, matcher: Matcher, ring: Keyring | None) -> SpooledLetters:
     letters = unread = 0
     with path.open("rb") as file:
         for line in file:
             try:
-                record = decode(line)
-            except (ValueError, RecursionError):
+                record = decode(line, ring)
+            except (ValueError, RecursionError, ContentsSealed):
                 unread += 1
                 continue
             letters += isinstance(record, DeadLetter) and matcher.is_letter(record)
@@ -335,15 +337,22 @@ class Erasure:
     :param archive: None if the store has none, or if a person's key is destroyed, without which what it has
         sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
+    :param ring: opens the lines in it that are encrypted.
     """
 
     def __init__(
-        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path
+        self,
+        store: Store,
+        matcher: Matcher,
+        *,
+        archive: Archive | None,
+        spool: Path,
+        ring: Keyring | None,
     ) -> None:
         self._store, self._matcher = store, matcher
         #: Which letters.
         self.meant: Meant = matcher.meant
-        self._archive, self._spool = archive, spool
+        self._archive, self._spool, self._ring = archive, spool, ring
 
     def look(self) -> ErasurePlan:
         """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
@@ -359,7 +368,7 @@ class Erasure:
             self._store.erasing.check_keys()
         archive = self._archive
         # In the order in which letters move, so that none moves past the search.
-        in_spool = tuple(spooled(self._spool, self._matcher))
+        in_spool = tuple(spooled(self._spool, self._matcher, self._ring))
         waiting = tuple(self._parked())
         stored = {
             line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
@@ -454,7 +463,7 @@ class Erasure:
             yield from (line for line in lines if self._is_line(line))
 
     def _is_line(self, line: Line) -> bool:
-        return self._matcher.is_line(line, self._store.archiving.messages)
+        return self._matcher.is_line(line, self._store.archiving.opened)
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""

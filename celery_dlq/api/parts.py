@@ -265,7 +265,8 @@ class AppParts:
 
     def new_spool(self) -> Spool:
         """The spool's directory for one more thread: only one thread at a time may use a spool."""
-        return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
+        chosen = self.settings
+        return Spool(chosen.spool_dir, max_size=chosen.spool_max_size, ring=self.keyring)
 
     def drain_spool(self, spool: Spool | None = None) -> Iterator[Drained]:
         """Move spooled letters into the store; yields the result of each step. Files of living workers

@@ -133,7 +133,10 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
             self._new_saver_process,
             self.spool_apart,
             lambda: FlightRecorder(
-                self.recorder_dir, worker=self.client.node, release=self.settings.release
+                self.recorder_dir,
+                worker=self.client.node,
+                release=self.settings.release,
+                ring=self.keyring,
             ),
         )
         with self._counting:

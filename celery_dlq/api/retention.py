@@ -148,8 +148,8 @@ class RetentionAPI(AppParts):
             meant, accepted=accepted_by(self.app), parameters=partial(parameters_of, self.app)
         )
         spool = Path(self.settings.spool_dir)
-        archive = None if subject else self._archive_to_erase()
-        return Erasure(self.store, matcher, archive=archive, spool=spool)
+        archive, ring = None if subject else self._archive_to_erase(), self.keyring
+        return Erasure(self.store, matcher, archive=archive, spool=spool, ring=ring)
 
     def _archive_to_erase(self) -> Archive | None:
         if self.settings.archive_url is not None:

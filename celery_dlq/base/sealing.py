@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import ContentsSealed, MissingExtra, SettingsError, page
+from celery_dlq.errors import ContentsSealed, MissingExtra, SealBroken, SettingsError, page
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -104,8 +104,8 @@ class Keyring:
     def open(self, sealed: bytes, place: str, persons: PersonKeys = nobody) -> bytes:
         """The value that :meth:`seal` was given.
 
-        :raises ContentsSealed: the key is not in the ring or was destroyed, or the value was changed, or
-            moved from another place.
+        :raises SealBroken: the value was changed, or moved from another place.
+        :raises ContentsSealed: the key is not in the ring or was destroyed.
         """
         kind, rest = sealed[: len(_BY_RING)], sealed[len(_BY_RING) :]
         if kind == _BY_RING:
@@ -113,7 +113,7 @@ class Keyring:
         elif kind == _BY_PERSON:
             cipher, rest = self._of_person(rest, persons)
         else:
-            raise ContentsSealed("This is not an encrypted value; it was written without a key.")
+            raise SealBroken("This is not an encrypted value; it was written without a key.")
         return _decrypt(cipher, rest, _bytes_of(place))
 
     def seal_text(self, text: str, place: str, person: PersonKey | None = None) -> str:
@@ -129,7 +129,7 @@ class Keyring:
         try:
             sealed = urlsafe_b64decode(text.removeprefix(TEXT_PREFIX))
         except ValueError as error:
-            raise ContentsSealed("An encrypted value is damaged: it is not base64.") from error
+            raise SealBroken("An encrypted value is damaged: it is not base64.") from error
         return self.open(sealed, place, persons).decode("utf-8", "surrogatepass")
 
     def is_current(self, sealed: str | bytes) -> bool:
@@ -227,9 +227,7 @@ def _decrypt(cipher: AESGCM, sealed: bytes, place: bytes) -> bytes:
     try:
         return cipher.decrypt(sealed[:_NONCE_SIZE], sealed[_NONCE_SIZE:], place)
     except (InvalidTag, ValueError) as error:
-        raise ContentsSealed(
-            "An encrypted value was changed, cut, or moved here from another letter; it cannot be read."
-        ) from error
+        raise SealBroken from error
 
 
 def _cipher_class() -> type[AESGCM]:

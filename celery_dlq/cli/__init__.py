@@ -47,6 +47,7 @@ _SECTIONS = {
         "doctor": "doctor.command:doctor",
         "drill": "doctor.drill:drill",
         "db": "admin.db:db",
+        "keys": "admin.keys:keys",
         "recover": "admin.recover:recover",
         "ingest": "admin.ingest:ingest",
         "check": "admin.monitoring:check",

@@ -11,6 +11,7 @@ from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
 
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.recorder import owner
 from celery_dlq.recorder.bodies import remove_returned, returned_in
 from celery_dlq.recorder.owner import Owner
@@ -20,6 +21,7 @@ from celery_dlq.recorder.segment import (
     EntryState,
     ListedEntry,
     message_from,
+    opened,
     read,
 )
 
@@ -102,10 +104,13 @@ class _File:
 
 
 class LockedFiles:
-    """The files of a process that is gone, held by this process."""
+    """The files of a process that is gone, held by this process.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    :param ring: opens messages that are encrypted.
+    """
+
+    def __init__(self, directory: Path, ring: Keyring | None = None) -> None:
+        self.directory, self._ring = directory, ring
         owner_found = owner.owner_in(directory)
         self.worker: str = owner_found.worker if owner_found else ""
         self.host: str = owner_found.host if owner_found else ""
@@ -131,6 +136,7 @@ class LockedFiles:
     def messages(self) -> Iterator[tuple[CopiedMessage, Callable[[], None]]]:
         """The messages that had not ended, each with a function that marks it as settled.
 
+        :raises ContentsSealed: they are encrypted with a key that is not in the ring.
         :raises OSError: a file cannot be read.
         """
         for path in _files(self.directory):
@@ -147,8 +153,9 @@ class LockedFiles:
 
     def _message_of(self, entry: ListedEntry) -> CopiedMessage | None:
         try:
+            facts, body = opened(entry.facts, entry.body, self._ring)
             return message_from(
-                entry.facts, entry.body, worker=self.worker, process=self.process, marks=entry.marks
+                facts, body, worker=self.worker, process=self.process, marks=entry.marks
             )
         except ValueError:
             return None
@@ -185,7 +192,7 @@ def look(parent: Path) -> Iterator[ProcessFiles]:
 
 
 @contextlib.contextmanager
-def locked_files(directory: Path) -> Iterator[LockedFiles | None]:
+def locked_files(directory: Path, ring: Keyring | None = None) -> Iterator[LockedFiles | None]:
     """The files in ``directory``, if its process is gone; no other process has them within the block. None if
     the process may live, another one recovers them, or only damaged files are left.
 
@@ -193,7 +200,7 @@ def locked_files(directory: Path) -> Iterator[LockedFiles | None]:
     """
     with owner.lock_of_gone(directory) as is_free:
         is_left = is_free and not owner.may_live_elsewhere(directory)
-        yield LockedFiles(directory) if is_left and not _has_only_damaged(directory) else None
+        yield LockedFiles(directory, ring) if is_left and not _has_only_damaged(directory) else None
 
 
 def _look_at(directory: Path) -> ProcessFiles:

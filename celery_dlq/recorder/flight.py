@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from celery_dlq.base.codec import raw_body
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.recorder.bodies import share, unshare
 from celery_dlq.recorder.owner import OwnDirectory
-from celery_dlq.recorder.segment import SUFFIX, Entry, Mark, Segment, facts_of, size_for
+from celery_dlq.recorder.segment import SUFFIX, Entry, Mark, Segment, facts_of, sealed, size_for
 from celery_dlq.recorder.tags import Tags
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class FlightRecorder:
     :param directory: the parent of the processes' directories; this one makes its own on first use.
     :param release: the release that this process runs.
     :param max_size: bytes that the files of this process may take.
+    :param ring: encrypts the messages.
     """
 
     def __init__(
@@ -64,12 +66,13 @@ class FlightRecorder:
         worker: str,
         release: str = "",
         max_size: int = MAX_SIZE,
+        ring: Keyring | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory: Path = Path(directory).absolute()
         self._worker, self._release = worker, release
-        self._max_size = max_size
+        self._max_size, self._ring = max_size, ring
         self._segment_size = min(SEGMENT_SIZE, max_size // _FILES)
         self._now, self._monotonic = now, monotonic
         #: Messages that were recorded.
@@ -125,6 +128,8 @@ class FlightRecorder:
         try:
             facts = facts_of(message, task, pid, self._now(), fields)
             body = raw_body(message.body, message.content_encoding)
+            if self._ring is not None:
+                facts, body = sealed(facts, body, self._ring)
         except Exception:  # other messages can be recorded
             self.uncovered += 1
             logger.exception("the flight recorder cannot copy a message of %s", task)

@@ -22,6 +22,8 @@ from weakref import WeakSet
 
 from celery_dlq.base.codec import decode_table, encode_table, quick_json
 from celery_dlq.base.process import mapped
+from celery_dlq.base.sealing import Keyring, is_sealed
+from celery_dlq.errors import ContentsSealed, SealBroken, page
 
 #: Magic bytes and the version of this layout, and their checksum.
 _NAMED = b"celery_dlq recorder\n" + (1).to_bytes(4, "little")
@@ -31,6 +33,9 @@ _HEAD = struct.Struct("<BBHIII")
 #: The head without its first byte, which is written last.
 _REST = struct.Struct("<BHIII")
 _LENGTHS = struct.Struct("<II")
+
+#: Bytes of the facts, in an encrypted entry; and the place to which its contents are bound.
+_FACTS, _PLACE = struct.Struct("<I"), "recorder"
 
 #: Where the first entry begins. Entries begin at multiples of 16 bytes.
 FIRST = 64
@@ -338,6 +343,31 @@ def facts_of(
         facts["errors"] = [str(error) for error in message.errors]
     text = quick_json(facts)
     return encode_table(facts).encode("ascii") if text is None else text
+
+
+def sealed(facts: bytes, body: bytes, ring: Keyring) -> tuple[bytes, bytes]:
+    """The facts and the body of an entry, encrypted together as the facts of an entry without a body."""
+    return ring.seal(_FACTS.pack(len(facts)) + facts + body, _PLACE), b""
+
+
+def opened(facts: bytes, body: bytes, ring: Keyring | None) -> tuple[bytes, bytes]:
+    """The inverse of :func:`sealed`. An entry that is not encrypted stays as it is.
+
+    :raises ValueError: it was changed.
+    :raises ContentsSealed: it is encrypted with a key that is not in the ring.
+    """
+    if not is_sealed(facts):
+        return facts, body
+    if ring is None:
+        raise ContentsSealed(
+            f"Its messages are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
+        )
+    try:
+        both = ring.open(facts, _PLACE)
+    except SealBroken as error:
+        raise ValueError(str(error)) from error
+    end = _FACTS.size + _FACTS.unpack_from(both)[0]
+    return both[_FACTS.size : end], both[end:]
 
 
 def message_from(

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from celery_dlq.base.process import private_opener
-from celery_dlq.errors import CeleryDLQError, RecordRefused
+from celery_dlq.base.sealing import Keyring
+from celery_dlq.errors import CeleryDLQError, ContentsSealed, RecordRefused
 from celery_dlq.spool.segment import (
     Record,
     Segment,
@@ -62,9 +63,11 @@ class Drained:
         return Drained(**{name: mine + vars(other)[name] for name, mine in vars(self).items()})
 
 
-def drain_file(path: Path, save: Save) -> Iterator[Drained]:
+def drain_file(path: Path, save: Save, ring: Keyring | None = None) -> Iterator[Drained]:
     """Drain one file, and remove it.
 
+    :param ring: opens lines that are encrypted.
+    :raises ContentsSealed: a key is not at hand; the rest of the file stays.
     :raises OSError: the file cannot be read or removed, or its lines cannot be set aside.
     :raises StoreError: ``save`` raised it.
     """
@@ -73,7 +76,7 @@ def drain_file(path: Path, save: Save) -> Iterator[Drained]:
             yield Drained(in_use=(path.name,) if path.exists() else ())
             return
         aside = _Aside(path)
-        for step in _steps(file):
+        for step in _steps(file, ring):
             refused = hand_over(step.records, save)
             aside.put(TORN_SUFFIX, step.torn)
             aside.put(REFUSED_SUFFIX, [step.lines[place] for place in refused])
@@ -113,6 +116,7 @@ def hand_over(records: Sequence[R], save: Callable[[Sequence[R]], object]) -> li
 class _Step:
     """The records read in one step."""
 
+    ring: Keyring | None
     records: list[Record] = field(default_factory=list)
     #: The lines of the records.
     lines: list[bytes] = field(default_factory=list)
@@ -126,7 +130,7 @@ class _Step:
     def read(self, line: bytes) -> None:
         self.size += len(line)
         try:
-            record = decode(line)
+            record = decode(line, self.ring)
         except (ValueError, RecursionError):
             self.torn.append(line)
         else:
@@ -134,14 +138,14 @@ class _Step:
             self.lines.append(line)
 
 
-def _steps(file: IO[bytes]) -> Iterator[_Step]:
-    step = _Step()
+def _steps(file: IO[bytes], ring: Keyring | None) -> Iterator[_Step]:
+    step = _Step(ring)
     for line in file:
         if line.strip():
             step.read(line)
         if step.is_full:
             yield step
-            step = _Step()
+            step = _Step(ring)
     if step.size:
         yield step
 
@@ -184,11 +188,14 @@ class Spool:
     """The spool files of one directory. One thread at a time may use it.
 
     :param max_size: bytes that all files in the directory may take together.
+    :param ring: encrypts each record.
     """
 
-    def __init__(self, directory: str | Path, *, max_size: int = MAX_SIZE) -> None:
+    def __init__(
+        self, directory: str | Path, *, max_size: int = MAX_SIZE, ring: Keyring | None = None
+    ) -> None:
         self.directory: Path = Path(directory)
-        self.max_size = max_size
+        self.max_size, self._ring = max_size, ring
         self._segment: Segment | None = None
 
     def append(self, records: Sequence[Record]) -> None:
@@ -196,7 +203,7 @@ class Spool:
 
         :raises OSError: the directory cannot be written, or the disk or the spool is full.
         """
-        lines = b"".join(encode(record) for record in records)
+        lines = b"".join(encode(record, self._ring) for record in records)
         self._check_room(len(lines))
         segment = self._segment_in_place()
         try:
@@ -213,11 +220,22 @@ class Spool:
             self.append(records)
         except Exception as error:  # noqa: BLE001 - the letter must survive any error of the disk
             if len(records) == 1:
-                _keep_in_log(records[0], error)
+                self._keep_in_log(records[0], error)
                 return
             # The remaining space may be enough for some of them.
             for record in records:
                 self.keep([record])
+
+    def _keep_in_log(self, record: Record, error: Exception) -> None:
+        try:
+            log_whole(encode(record, self._ring), error)
+        except Exception:
+            # An error here would end the writer's thread, and no further message would be finished.
+            logger.critical(
+                "dead letter neither stored nor spooled, and it cannot be encoded: %r",
+                record if self._ring is None else record.task_id,
+                exc_info=True,
+            )
 
     def check(self) -> None:
         """Check whether a letter could be kept now. Leaves no file behind.
@@ -265,8 +283,8 @@ class Spool:
 
     def _drain_one(self, path: Path, save: Save) -> Generator[Drained, None, None]:
         try:
-            yield from drain_file(path, save)
-        except OSError as error:
+            yield from drain_file(path, save, self._ring)
+        except (OSError, ContentsSealed) as error:
             logger.error("spool file %s cannot be drained and stays: %s", path, error)  # noqa: TRY400 - the line says why
             yield Drained(failed=(path.name,))
 
@@ -301,18 +319,6 @@ class Spool:
                 "bring the store back, or raise the limit",
                 str(self.directory),
             )
-
-
-def _keep_in_log(record: Record, error: Exception) -> None:
-    try:
-        log_whole(encode(record), error)
-    except Exception:
-        # An error here would end the writer's thread, and no further message would be finished.
-        logger.critical(
-            "dead letter neither stored nor spooled, and it cannot be encoded: %r",
-            record,
-            exc_info=True,
-        )
 
 
 def _size(path: Path) -> int:

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 
 from celery_dlq.base.process import try_lock
+from celery_dlq.errors import ContentsSealed
 from celery_dlq.spool.directory import REFUSED_SUFFIX, TORN_SUFFIX
 from celery_dlq.spool.segment import SUFFIX, decode
 
@@ -95,6 +96,8 @@ def _count(path: Path) -> int:
 def _is_record(line: bytes) -> bool:
     try:
         decode(line)
+    except ContentsSealed:
+        return True
     except (ValueError, RecursionError):
         return False
     return True

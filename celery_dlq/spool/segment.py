@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from celery_dlq.base.process import DIRECTORY_MODE, private_opener, try_lock
+from celery_dlq.base.sealing import Keyring
+from celery_dlq.errors import ContentsSealed, SealBroken, page
 from celery_dlq.model.letter import DeadLetter, Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -31,34 +33,39 @@ _HEAD = '{"kind"'
 _JSON = json.JSONDecoder()
 
 
-def encode(record: Record) -> bytes:
-    """One spool line."""
+def encode(record: Record, ring: Keyring | None = None) -> bytes:
+    """One spool line. With a ring, only the kind of the record and the id stay clear."""
     kind = "letter" if isinstance(record, DeadLetter) else "outcome"
-    text = json.dumps({"kind": kind, **record.to_dict()}, default=str)
-    return text.encode("ascii") + b"\n"
+    data = record.to_dict()
+    if ring is not None:
+        sealed = ring.seal_text(json.dumps(data, default=str), _place(kind))
+        data = {"format": data["format"], "task_id": record.task_id, "sealed": sealed}
+    return json.dumps({"kind": kind, **data}, default=str).encode("ascii") + b"\n"
 
 
-def decode(line: bytes) -> Record:
+def decode(line: bytes, ring: Keyring | None = None) -> Record:
     """The record of one spool line.
 
-    :raises ValueError: the line is torn, or is not a record that this release can read.
+    :raises ValueError: the line is torn or changed, or is not a record that this release can read.
+    :raises ContentsSealed: the line is encrypted with a key that is not in the ring.
     """
-    return _record_of(json.loads(line))
+    return _record_of(json.loads(line), ring)
 
 
-def find_record(line: str) -> Record | None:
+def find_record(line: str, ring: Keyring | None = None) -> Record | None:
     """The record in a line of a log, which is plain text or a JSON object; None if the line has no record.
 
     :raises ValueError: a record begins in this line, but is cut off, or this release cannot read it.
+    :raises ContentsSealed: it is encrypted with a key that is not in the ring.
     """
     start = line.find(_HEAD)
     if start >= 0:
         data, _end = _JSON.raw_decode(line, start)
-        return _record_of(data)
+        return _record_of(data, ring)
     if _HEAD.replace('"', '\\"') not in line:
         return None
     # The formatter of the log puts each message into a JSON object.
-    found = (find_record(text) for text in _texts(json.loads(line)))
+    found = (find_record(text, ring) for text in _texts(json.loads(line)))
     return next((record for record in found if record is not None), None)
 
 
@@ -71,14 +78,31 @@ def log_whole(line: bytes, error: Exception) -> None:
     )  # fmt: skip
 
 
-def _record_of(data: Any) -> Record:
+def _record_of(data: Any, ring: Keyring | None) -> Record:
     if not isinstance(data, dict) or not {"kind", "format"} <= data.keys():
         raise ValueError("not a spool record")
     kind = data.pop("kind")
     try:
+        if "sealed" in data:
+            data = _opened(kind, data["sealed"], ring)
         return _KINDS[kind].from_dict(data)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a {kind} that this release cannot read ({error!r})") from error
+
+
+def _opened(kind: str, sealed: str, ring: Keyring | None) -> Any:
+    if ring is None:
+        raise ContentsSealed(
+            f"Letters in it are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
+        )
+    try:
+        return json.loads(ring.open_text(sealed, _place(kind)))
+    except SealBroken as error:
+        raise ValueError(str(error)) from error
+
+
+def _place(kind: str) -> str:
+    return f"spool/{kind}"
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -112,9 +112,9 @@ class Keys(StoreRole):
         again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
         for part in (letter, content) if table is letter else (table,):
             self._write(part, again)
-        # The values of letters that were not sealed were hashed without the store's key.
         clear = [(row["id"], {**row}) for row in rows if row.get("sealed_by") == ""]
-        replace_terms(self.connection, clear, self._transactions.searched.value_limit)
+        if clear:  # their values were hashed without the store's key
+            replace_terms(self.connection, clear, self._transactions.searched.value_limit)
         last = [rows[-1][column.name] for column in order] if len(rows) == TOGETHER else None
         return len(again), last
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import CeleryDLQError
+from celery_dlq.errors import CeleryDLQError, ContentsSealed
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome, digest_of
 from celery_dlq.model.worker import RecorderReport
@@ -184,7 +184,7 @@ class Recovery:
             try:
                 if only_new and not self._is_new(directory):
                     continue
-                with locked_files(directory) as found:
+                with locked_files(directory, self._wiring.keyring) as found:
                     if found is None:
                         continue
                     done = self._recover(found, ask, began_at)
@@ -192,6 +192,8 @@ class Recovery:
                         open_store().leases.end_of(found.process)
             except FileNotFoundError:  # another process has recovered it
                 continue
+            except ContentsSealed as error:
+                done = self._stays(directory, str(error))
             except CeleryDLQError:
                 raise
             except Exception as error:  # noqa: BLE001 - the others are recovered
@@ -265,8 +267,10 @@ class Recovery:
         self, found: LockedFiles
     ) -> Iterator[tuple[CopiedMessage, Callable[[], None]]]:
         """The messages that had not ended, except those that the broker has or delivers again."""
+        # First, because a message that cannot be read must not be given back: it could not be settled.
+        messages = [*found.messages()]
         where = self._give_back(found)
-        for message, settle in found.messages():
+        for message, settle in messages:
             if found.has_returned(message):
                 message = replace(message, has_succeeded=True)
             place = where.get(message.properties.get("delivery_tag", ""))

@@ -33,6 +33,7 @@ from celery_dlq.redrive.letter.repair import Repairs
 from celery_dlq.redrive.operation import app_and_broker_of
 from celery_dlq.store.base import BATCH_SIZE, Lease, Overdue
 from celery_dlq.store.tenure import TRY_S
+from celery_dlq.worker.secrecy import hidden
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -189,7 +190,9 @@ class Resender:
             letter, why_not = repaired.letter, repaired.why_not
             if why_not is not None:
                 logger.error(
-                    "the vanished message of %s is not sent again: %s", letter.task_id, why_not
+                    "the vanished message of %s is not sent again: %s",
+                    letter.task_id,
+                    hidden(why_not),
                 )
             elif letter.task_id not in accepted or self._is_acked_late(task_of(letter)):
                 yield letter

@@ -47,6 +47,7 @@ from celery_dlq.worker.end.handover import HandOver
 from celery_dlq.worker.failure import logged
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.reception import Reception
+from celery_dlq.worker.secrecy import keep_from_log
 from celery_dlq.worker.uncaptured import gaps
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.loop_callbacks import LoopCallbacks
@@ -411,7 +412,8 @@ def _check(app: Any) -> None:
     queue.check_rules()
     queue.hooks.check()
     queue.grouping  # noqa: B018 - imports the recipe for fingerprints
-    queue.keyring  # noqa: B018 - no letter can be stored without the keys
+    if queue.keyring is not None:  # made now, because no letter can be stored without the keys
+        keep_from_log(queue.keyring)
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
     why = not_covered(app)

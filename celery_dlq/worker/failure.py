@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
@@ -61,12 +61,14 @@ def unwrap(einfo: ExceptionInfo) -> BaseException:
     return exc.exc if is_a(exc, ExceptionWithTraceback) else exc
 
 
-def traceback_text(exc: BaseException) -> str:
+def traceback_text(
+    exc: BaseException, message_of: Callable[[BaseException], str] = safe_message
+) -> str:
     """The traceback with its causes, bounded in size, even if the exceptions raise when they are read."""
     parts = []
     for link, node in _chain(exc):
         stack = traceback.format_list(traceback.extract_tb(node.__traceback__, limit=-_FRAME_LIMIT))
-        message = clip(safe_message(node), _INNER_MESSAGE_LIMIT)
+        message = clip(message_of(node), _INNER_MESSAGE_LIMIT)
         heading = ["Traceback (most recent call last):\n"] if stack else []
         line = f"{type_name(type(node))}: {message}" if message else type_name(type(node))
         parts.append("".join([*heading, *stack, line, "\n", link]))

@@ -35,6 +35,7 @@ from celery_dlq.model.fingerprint import (
 )
 from celery_dlq.model.letter import DeadLetter, Failure
 from celery_dlq.model.terms import leaves
+from celery_dlq.worker.secrecy import hidden
 
 #: The most frames of libraries that stand in for missing own frames, the most causes, and the innermost own
 #: frames whose lines count: a helper that raises, and the line that calls it.
@@ -266,7 +267,7 @@ class Grouping:
             logger.error(
                 "dlq_fingerprint: %s %s. Such failures get the built-in fingerprint until it is corrected; "
                 "this is logged once.",
-                self.recipe, problem,
+                self.recipe, hidden(problem),
             )  # fmt: skip
         return after
 

@@ -22,6 +22,7 @@ from celery_dlq.model.assignment import signature_for_messages
 from celery_dlq.model.handling import is_of_user
 from celery_dlq.retry import BreakerLimits, RetryBudget
 from celery_dlq.settings import Settings
+from celery_dlq.worker.secrecy import hidden
 from celery_dlq.worker.wiring import Wiring
 
 logger: logging.Logger = get_logger(__name__)
@@ -177,7 +178,7 @@ def circuit_of(
         asked = guarded.bounded(partial(_key, find, args, kwargs), task, "dlq_breaker_key")
         key, error = asked or late
     if error is not None:
-        why = hide_known(safe_message(error))
+        why = hidden(hide_known(safe_message(error)))
         logger.error("dlq_breaker_key of %s failed: %s", task.name, why)
     return None if key is None else (str(task.name), key)
 

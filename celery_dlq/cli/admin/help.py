@@ -33,6 +33,7 @@ _ABOUT = {
     "unpark": "long-waits", "auto": "auto-redrive", "discard": "triage",
     "delete": "retention", "forget": "answer-an-erasure-request", "archive": "retention",
     "recover": "when-the-store-is-away", "check": "monitor", "exporter": "monitor", "db": "databases",
+    "keys": "encryption",
     **dict.fromkeys(("list", "show", "stats", "watch", "audit", "doctor"), "cli"),
     "where": "troubleshoot", "drill": "drill", "mcp": "assistants",
 }  # fmt: skip

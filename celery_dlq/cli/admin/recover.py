@@ -11,10 +11,12 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from celery_dlq.api.queue import NotedAct
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.cli.exits import PARTLY, HeadedCommand, leave, reading
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.errors import ContentsSealed
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.spool.directory import Drained
@@ -149,10 +151,10 @@ def _what_stays(session: Session) -> Iterator[str]:
 
 
 def _store_file(session: Session, file: IO[str]) -> None:
-    stored, refused, unreadable, letters = 0, list[str](), list[str](), dict[str, None]()
+    stored, refused, unreadable, letters = 0, list[str](), dict[str, str](), dict[str, None]()
     named, store = {"file": getattr(file, "name", "<stdin>")}, session.store
     act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
-    for batch in _batches(_records_in(file, unreadable)):
+    for batch in _batches(_records_in(file, session.queue.keyring, unreadable)):
         places = session.queue.store_records(batch)
         refused += [batch[place].task_id for place in places]
         stored += len(batch) - len(places)
@@ -161,8 +163,9 @@ def _store_file(session: Session, file: IO[str]) -> None:
         letters |= dict.fromkeys(one.task_id for one in kept if isinstance(one, DeadLetter))
     again = list(_delivered_again(store, letters))
     session.done(f"{counted(stored, 'record')} stored.")
-    if unreadable:
-        session.say(f"Cut off, or not readable by this release: {_shortened('line', unreadable)}")
+    for why in dict.fromkeys(unreadable.values()):
+        lines = [number for number, one in unreadable.items() if one == why]
+        session.say(f"{why.rstrip('.')}: {_shortened('line', lines)}")
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
     if again:
@@ -187,15 +190,19 @@ def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
             yield letter.task_id
 
 
-def _records_in(lines: Iterable[str], unreadable: list[str]) -> Iterator[Record]:
+def _records_in(
+    lines: Iterable[str], ring: Keyring | None, unreadable: dict[str, str]
+) -> Iterator[Record]:
     """The records of ``lines``. The numbers of the lines whose record cannot be read are added to
-    ``unreadable``."""
+    ``unreadable``, each with the reason."""
     for number, line in enumerate(lines, start=1):
         record = None
         try:
-            record = find_record(line)
+            record = find_record(line, ring)
         except (ValueError, RecursionError):
-            unreadable.append(str(number))
+            unreadable[str(number)] = "Cut off, or not readable by this release"
+        except ContentsSealed as error:
+            unreadable[str(number)] = str(error)
         if record is not None:
             yield record
 

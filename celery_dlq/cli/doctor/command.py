@@ -27,6 +27,7 @@ CHECKS: tuple[tuple[str, bool, Check], ...] = (
     ("store", False, storage.check_store),
     ("servers", False, storage.check_servers),
     ("clock", False, storage.check_clock),
+    ("keys", False, storage.check_keys),
     ("spool", False, storage.check_spool),
     ("broker", True, broker.check_transport),
     ("broker", False, broker.check_broker),

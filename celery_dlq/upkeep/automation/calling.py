@@ -45,6 +45,7 @@ from celery_dlq.store.hiding import hide_letter
 from celery_dlq.upkeep.automation.conditions import why_stopped
 from celery_dlq.upkeep.automation.definition import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name
+from celery_dlq.worker.secrecy import hidden
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -195,7 +196,9 @@ def _end(
     if answer.verdict is None:
         again_s = AGAIN_S * 2 ** (started.tries - 1) if answer.may_pass else None
         store.automations.fail(started, answer.error, again_s=again_s)
-        logger.error("handler %s, letter %s: %s", started.name, started.task_id, answer.error)
+        logger.error(
+            "handler %s, letter %s: %s", started.name, started.task_id, hidden(answer.error)
+        )
         return None
     try:
         ended = store.automations.end(

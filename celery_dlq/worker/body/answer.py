@@ -34,6 +34,7 @@ from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.body.trace import mark_end
 from celery_dlq.worker.failure import aborted, is_shutdown, type_name
 from celery_dlq.worker.options import TaskOptions
+from celery_dlq.worker.secrecy import hidden
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -106,7 +107,9 @@ def _ending(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd |
 def _judged(task: TaskOptions, exc: BaseException, request: Context) -> RunEnd:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
-        logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
+        logger.warning(
+            "%s failed after its retry was sent: %s", request.id, hidden(safe_message(exc))
+        )
         return retried(decision.rule, instead=sent)
     step = refused_with(request, exc, decision) or next_step(task, exc, request, decision)
     return step if isinstance(step, RunEnd) else send(task, exc, request, step)

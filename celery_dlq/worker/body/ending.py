@@ -27,10 +27,10 @@ from celery_dlq.worker.failure import (
     logged,
     new_attempt,
     read_attempts,
-    traceback_text,
     type_name,
 )
 from celery_dlq.worker.grouping import grounds_of
+from celery_dlq.worker.secrecy import traceback_in_log
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -152,7 +152,7 @@ def leave_fork(exc: BaseException | None = None) -> None:
     try:
         code = (exc.code or 0) if is_a(exc, SystemExit) else int(exc is not None)
         if exc is not None and code:
-            logger.error("A process that a task has forked failed:\n%s", traceback_text(exc))
+            logger.error("A process that a task has forked failed:\n%s", traceback_in_log(exc))
         send_left()
     finally:
         os._exit(code & 0xFF if isinstance(code, int) else 1)

@@ -48,6 +48,7 @@ from celery_dlq.worker.failure import (
     type_name,
     unwrap,
 )
+from celery_dlq.worker.secrecy import traceback_in_log
 
 logger: logging.Logger = get_logger(__name__)
 
@@ -148,7 +149,7 @@ def _with_traceback(
 
 def failed_outside(exc: BaseException) -> ExceptionInfo:
     """The end of a run by an error of Celery's own, before or after the body."""
-    logger.error("Celery failed before or after the body of a task:\n%s", traceback_text(exc))
+    logger.error("Celery failed before or after the body of a task:\n%s", traceback_in_log(exc))
     # The parent would mistake other exceptions for its own, and exit.
     if is_a(exc, Exception) and not is_a(exc, MemoryError) and tells_its_class(exc):
         # An exception in its chain may raise when it is formatted.

@@ -13,7 +13,7 @@ from celery.exceptions import Reject, TimeLimitExceeded
 from celery.utils.log import get_logger
 
 from celery_dlq.base.process import pid_of, pid_of_run
-from celery_dlq.base.redact import safe_message, safe_text
+from celery_dlq.base.redact import safe_message, safe_repr, safe_text
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen
 from celery_dlq.model.fingerprint import Grounds
@@ -36,6 +36,7 @@ from celery_dlq.worker.failure import (
 )
 from celery_dlq.worker.grouping import grounds_of
 from celery_dlq.worker.message import Contents, envelope, letter_id, name_of, sendable_envelope
+from celery_dlq.worker.secrecy import sealed
 from celery_dlq.worker.wiring import Wiring
 
 logger: logging.Logger = get_logger(__name__)
@@ -55,9 +56,10 @@ def safely(message: Any, make: Callable[[], T | None]) -> T | None:
         return make()
     except Exception:
         # An exception from here would keep Celery from storing the result and acknowledging.
+        body, headers = getattr(message, "body", message), getattr(message, "headers", None)
         logger.critical(
-            "celery_dlq could not make a dead letter; its message: body=%r headers=%r",
-            getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
+            "celery_dlq could not make a dead letter; its message: %s",
+            sealed(f"body={safe_repr(body)} headers={safe_repr(headers)}"), exc_info=True,
         )  # fmt: skip
         return None
 

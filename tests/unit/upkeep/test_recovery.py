@@ -11,6 +11,7 @@ from support.factories import attempt, envelope, letter
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.base.process import boot_of, identity
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
@@ -56,10 +57,10 @@ def sent(task_id, *, retries=0, **changes):
 
 def leave(
     dlq, *, acknowledged=True, succeeded=False, task_id="one", retries=0, body=b"[[4711], {}, {}]",
-    release="", **changes,
+    release="", ring=None, **changes,
 ):  # fmt: skip
     """The files of a worker that was killed while it ran a message; returns when the message was accepted."""
-    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host", release=release)
+    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host", release=release, ring=ring)
     message = sent(task_id, retries=retries, body=body, acknowledged=acknowledged, **changes)
     entry = recorder.record(message, "shop.charge", 7)
     if succeeded:
@@ -94,6 +95,27 @@ def test_a_message_of_a_killed_worker_becomes_a_letter(dlq):
     assert "it is unknown how far it came" in letter.explanation.evidence
     assert list(look(dlq.recorder_dir)) == []
     assert total(dlq) == Recovered()
+
+
+def test_without_the_key_encrypted_messages_stay_and_the_others_become_letters(dlq, app, caplog):
+    given, keys = [], {"new": b"n" * 32}
+    leave(dlq, ring=Keyring(keys))
+    leave(dlq, task_id="two")
+    recovery = Recovery(
+        app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed,
+        give_back=lambda found: given.append(found.directory) or {},
+    )  # fmt: skip
+    done = sum(recovery.run(lambda: dlq.store), Recovered())
+    [stays] = done.failed
+    [report] = done.reports
+    assert (done.letters, dlq.store.letters.get("one")) == (1, None)
+    assert "set dlq_encryption_keys here" in report.why
+    assert "stays" in caplog.text
+    assert stays not in given, "the broker's copies can be settled only with the message"
+    app.conf.dlq_encryption_keys = keys
+    again = DeadLetterQueue(app)
+    assert total(again).letters == 1
+    again.store.close()
 
 
 def test_a_letter_has_the_release_of_the_killed_worker(dlq):

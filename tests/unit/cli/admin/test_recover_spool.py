@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from support.factories import attempt, delivery, letter
 
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import FORMAT
 from celery_dlq.spool.directory import Spool
@@ -128,6 +129,28 @@ def test_files_that_remain_are_named_and_exit_with_4(run, refuse, queue, directo
     assert {path.name for path in directory.iterdir()} == {"1.torn", "1.refused"}
     again = run("recover")
     assert (again.exit_code, again.stderr) == (4, said), "it is no better than before"
+
+
+def test_encrypted_letters_wait_for_the_key(run, app, directory, tmp_path):
+    keys = {"new": b"n" * 32}
+    line = encode(letter("a"), Keyring(keys))
+    (directory / "1.jsonl").write_bytes(line)
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"CRITICAL " + line)
+    result = run("recover")
+    assert (result.exit_code, "and left: file 1.jsonl" in result.stderr) == (4, True)
+    result = run("recover", str(log))
+    assert (result.exit_code, "set dlq_encryption_keys here" in result.stderr) == (4, True)
+    assert result.stderr.endswith(": line 1\n")
+
+
+def test_encrypted_letters_are_recovered_with_the_key(run, app, queue, directory, tmp_path):
+    app.conf.dlq_encryption_keys = {"new": b"n" * 32}
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"CRITICAL " + encode(letter("a"), Keyring({"new": b"n" * 32})))
+    (directory / "1.jsonl").write_bytes(encode(letter("b"), Keyring({"new": b"n" * 32})))
+    assert (run("recover", str(log)).exit_code, run("recover").exit_code) == (0, 0)
+    assert queue.store.counts.letters(Filter()) == 2
 
 
 def test_a_file_that_cannot_be_removed_is_named_and_exits_with_4(run, directory, monkeypatch):

@@ -1,0 +1,166 @@
+"""Keys rotate while letters are read and written, and the key of a person can be destroyed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import sqlalchemy as sa
+from support.factories import T0, letter
+
+from celery_dlq import Filter
+from celery_dlq.base.sealing import Keyring, is_sealed
+from celery_dlq.errors import ContentsSealed
+from celery_dlq.store.database.sealing import CONTENTS
+from celery_dlq.store.sql import SQLStore
+
+OLD, NEW = {"old": b"o" * 32}, {"new": b"n" * 32}
+
+pytestmark = pytest.mark.on_servers
+
+
+@pytest.fixture
+def with_keys(store, database_url):
+    """Opens the store with these keys."""
+    with contextlib.ExitStack() as stores:
+
+        def opened(**keys):
+            ring = Keyring(keys) if keys else None
+            return stores.enter_context(contextlib.closing(SQLStore(database_url, ring=ring)))
+
+        yield opened
+
+
+def died(number, **changes):
+    return letter(
+        task_id=f"task-{number:04}",
+        message=f"no room for {number}",
+        kwargs={"order": number},
+        **changes,
+    )
+
+
+def values_of(store):
+    """All values in columns with contents, each with its table and column."""
+
+    def read(connection):
+        return [
+            (table.name, name, value)
+            for table, names in CONTENTS.items()
+            for row in connection.execute(sa.select(table)).mappings()
+            for name in names
+            if (value := row[name])
+        ]
+
+    return store.transactions.read(read)
+
+
+def test_the_next_key_seals_what_was_clear_and_what_the_old_key_sealed(with_keys):
+    with_keys().letters.save([died(number) for number in range(5)])
+    old = with_keys(**OLD)
+    old.letters.save([died(number) for number in range(5, 250)])
+    old.closing.discard(Filter(ids=("task-0007",)), who="anna", why="sold out", now=T0)
+    both = with_keys(**NEW, **OLD)
+    assert sum(both.keys.counts().values()) == 250
+    assert both.keys.left() >= 250
+
+    seen = []
+    assert both.keys.rotate(who="anna", on_progress=seen.append) == seen[-1] >= 250
+    assert both.keys.left() == 0
+    assert both.keys.counts() == {both.keys._label: 250}
+    assert set(both.keys.person_counts()) == {both.keys._label}
+    ring = Keyring(NEW)
+    clear = [one for one in values_of(both) if not (is_sealed(one[2]) and ring.is_current(one[2]))]
+    assert clear == []
+
+    only_new = with_keys(**NEW)
+    assert {one.message for one in only_new.letters.find(Filter(), limit=500).letters} == {
+        f"no room for {number}" for number in range(250) if number != 7
+    }
+    assert only_new.letters.get("task-0003").kwargs == {"order": 3}
+    # The values of a letter that was clear were hashed again.
+    for number in (3, 200):
+        (found,) = only_new.letters.find(Filter(values=(str(number),)), limit=5).letters
+        assert found.task_id == f"task-{number:04}"
+    assert only_new.audit.find(act="rotate").rows[0].who == "anna"
+    assert both.keys.rotate(who="anna") == 0
+
+
+def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):
+    old, both = with_keys(**OLD), with_keys(**NEW, **OLD)
+    old.letters.save([died(number) for number in range(150)])
+    left = iter(range(0))
+
+    def stop(_rows):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    for tries in range(100):
+        left = iter(range(tries))
+        with contextlib.suppress(KeyboardInterrupt):
+            both.keys.rotate(who="anna", on_progress=stop)
+            break
+        readable = both.letters.find(Filter(), limit=200).letters
+        assert sum(one.message.startswith("no room") for one in readable) == 150
+    assert both.keys.left() == 0
+    assert tries > 10
+    found = with_keys(**NEW).letters.find(Filter(), limit=200).letters
+    assert [one.unreadable for one in found] == [""] * 150
+
+
+def test_what_a_missing_key_has_sealed_stays_and_is_counted(with_keys):
+    with_keys(**OLD).letters.save([died(1)])
+    only_new = with_keys(**NEW)
+    only_new.keys.rotate(who="anna")
+    assert only_new.keys.left() > 0
+    assert "not in dlq_encryption_keys" in only_new.letters.get("task-0001").unreadable
+    assert with_keys(**NEW, **OLD).letters.get("task-0001").message == "no room for 1"
+
+
+def test_a_store_whose_key_of_hashes_cannot_be_read_takes_no_letter(with_keys):
+    """The letter waits in the spool for the key; without the hashes, searches and erasures would miss it."""
+    with_keys(**OLD).letters.save([died(1)])
+    with pytest.raises(ContentsSealed, match="add it again"):
+        with_keys(**NEW).letters.save([died(2)])
+    assert len(with_keys(**NEW, **OLD).letters.find(Filter()).letters) == 1
+
+
+def test_without_a_ring_nothing_rotates(with_keys):
+    with pytest.raises(ContentsSealed, match="set dlq_encryption_keys"):
+        with_keys().keys.rotate(who="anna")
+
+
+def test_a_person_s_key_rotates_and_its_letters_stay_readable(with_keys):
+    with_keys(**OLD).letters.save([died(1, subject="customer 7")])
+    both = with_keys(**NEW, **OLD)
+    assert both.keys.counts() == {"@": 1}
+    both.keys.rotate(who="anna")
+    assert both.keys.left() == 0
+    assert with_keys(**NEW).letters.get("task-0001").message == "no room for 1"
+
+
+def test_destroying_a_person_s_key_erases_letters_that_stay(with_keys):
+    store = with_keys(**OLD)
+    store.letters.save([died(1, subject="customer 7"), died(2, subject="customer 8"), died(3)])
+    person = store.keys.person_id("customer 7")
+    assert store.keys.has_person(person)
+    assert store.keys.destroy(person)
+    assert not store.keys.has_person(person)
+    assert not store.keys.destroy(person)
+    erased = store.letters.get("task-0001")
+    assert "destroyed" in erased.unreadable
+    assert (erased.message, erased.kwargs, erased.envelope.body) == ("", None, b"")
+    assert [store.letters.get(f"task-000{n}").message for n in (2, 3)] == [
+        "no room for 2",
+        "no room for 3",
+    ]
+
+
+def test_a_new_failure_of_a_person_whose_key_was_destroyed_gets_a_new_key(with_keys):
+    store = with_keys(**OLD)
+    first = died(1, subject="customer 7")
+    store.letters.save([first])
+    store.keys.destroy(store.keys.person_id("customer 7"))
+    store.letters.save([died(2, subject="customer 7")])
+    assert store.letters.get("task-0002").message == "no room for 2"
+    assert store.letters.get("task-0001").unreadable
