@@ -187,18 +187,16 @@ class Matcher:
         #: Letters that could not be read, by task id, each with the reason.
         self.unread: dict[str, str] = {}
 
-    def is_line(
-        self, line: Line, messages: Callable[[Line], Iterable[Envelope]] = envelopes_of
-    ) -> bool:
+    def is_line(self, line: Line, opened: Callable[[Line], Line] = lambda line: line) -> bool:
         """Whether the letter of a line is meant.
 
-        :param messages: returns the messages that a line holds.
+        :param opened: decrypts a line.
         """
         letter = line["letter"]
         if self.meant.subject:
             return bool(letter.get("sealed_by") == f"@{self.meant.person_id}")
         try:
-            found = messages(line) if self.meant.conditions else ()
+            found = envelopes_of(opened(line)) if self.meant.conditions else ()
         except ContentsSealed as error:
             self.unread[letter["task_id"]] = str(error)
             return False
@@ -465,7 +463,7 @@ class Erasure:
             yield from (line for line in lines if self._is_line(line))
 
     def _is_line(self, line: Line) -> bool:
-        return self._matcher.is_line(line, self._store.archiving.messages)
+        return self._matcher.is_line(line, self._store.archiving.opened)
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""

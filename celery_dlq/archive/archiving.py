@@ -194,6 +194,13 @@ class Archive:
         """The wanted letters, those that were archived last first. Secrets in them are not hidden."""
         return Search(self.bucket, self.segments(), wanted)
 
+    def opened(self, line: Line) -> Line:
+        """The line, with its contents decrypted.
+
+        :raises ContentsSealed: they cannot be.
+        """
+        return self._store().archiving.opened(line)
+
     def unknown_files(self) -> list[str]:
         """The keys of files that no row of the store names."""
         # In this order: the row of a segment is there before its file.
@@ -266,7 +273,7 @@ class Archive:
         :raises MissingExtra: ``pyarrow`` is not installed.
         """
         need_pyarrow()
-        return export(self.find(wanted), target, contents=contents)
+        return export(self.find(wanted), target, opened=self.opened if contents else None)
 
     def _closed(self, wanted: Filter) -> Iterator[LetterKey]:
         """The closed letters that are there now, the newest first."""

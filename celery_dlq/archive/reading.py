@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.segment import Line, encode_line, moment, segment_key, sha256, unpack
 from celery_dlq.base.redact import safe_text
-from celery_dlq.errors import ArchiveDamaged, ArchiveError, ArchiveFileMissing, MissingExtra
+from celery_dlq.errors import (
+    ArchiveDamaged,
+    ArchiveError,
+    ArchiveFileMissing,
+    ContentsSealed,
+    MissingExtra,
+)
 from celery_dlq.store.base import Segment
 
 if TYPE_CHECKING:
@@ -288,21 +294,25 @@ class Exported:
     letters: int
     #: Segments that could not be read.
     findings: tuple[Finding, ...]
+    #: Letters whose contents are left out, because they could not be decrypted.
+    sealed: int = 0
 
 
-def export(search: Search, target: Path, *, contents: bool = False) -> Exported:
+def export(
+    search: Search, target: Path, *, opened: Callable[[Line], Line] | None = None
+) -> Exported:
     """Write the letters that ``search`` finds to the file ``target``, which appears as a whole. One segment
     at a time is in memory.
 
-    :param contents: whether to include messages, arguments, tracebacks, log lines and the messages of
-        exceptions, with the secrets in them.
+    :param opened: decrypts a line, to include messages, arguments, tracebacks, log lines and the messages of
+        exceptions, with the secrets in them; None to leave them out.
     :raises MissingExtra: ``pyarrow`` is not installed.
     :raises ArchiveError: the archive failed, or the file cannot be written.
     """
     need_pyarrow()
     part = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
-        letters = _write(search, part, contents=contents)
+        letters, sealed = _write(search, part, opened)
         part.replace(target)
     except OSError as error:
         raise ArchiveError(
@@ -310,7 +320,7 @@ def export(search: Search, target: Path, *, contents: bool = False) -> Exported:
         ) from error
     finally:
         part.unlink(missing_ok=True)
-    return Exported(letters=letters, findings=tuple(search.findings))
+    return Exported(letters=letters, findings=tuple(search.findings), sealed=sealed)
 
 
 def need_pyarrow() -> None:
@@ -324,17 +334,18 @@ def need_pyarrow() -> None:
         )
 
 
-def _write(search: Search, path: Path, *, contents: bool) -> int:
+def _write(search: Search, path: Path, opened: Callable[[Line], Line] | None) -> tuple[int, int]:
     import pyarrow
     from pyarrow import parquet
 
-    schema, letters = _schema(contents=contents), 0
+    schema, letters, sealed = _schema(contents=opened is not None), 0, 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for _segment, found in groupby(search, key=lambda one: one.segment.id):
-            rows = [_row(one, contents=contents) for one in found]
+            rows = [_row(one) | (_contents(one.line, opened) if opened else {}) for one in found]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
             letters += len(rows)
-    return letters
+            sealed += sum(opened is not None and "body" not in row for row in rows)
+    return letters, sealed
 
 
 def _schema(*, contents: bool) -> pyarrow.Schema:
@@ -352,18 +363,24 @@ def _schema(*, contents: bool) -> pyarrow.Schema:
     )
 
 
-def _row(found: ArchivedLetter, *, contents: bool) -> dict[str, Any]:
+def _row(found: ArchivedLetter) -> dict[str, Any]:
     letter = found.line["letter"]
-    row = {
+    return {
         **_converted(letter, _TEXTS, safe_text),
         **_converted(letter, _TIMES, moment),
         **_converted(letter, _NUMBERS, int),
         "segment": found.segment.id,
     }
-    if contents:
-        content = {**found.line["content"], "message": letter.get("message")}
-        row |= _converted(content, _CONTENTS, safe_text) | _converted(content, ("body",), _body)
-    return row
+
+
+def _contents(line: Line, opened: Callable[[Line], Line]) -> dict[str, Any]:
+    """The contents of a letter; none if they cannot be decrypted."""
+    try:
+        line = opened(line)
+    except ContentsSealed:
+        return {}
+    content = {**line["content"], "message": line["letter"].get("message")}
+    return _converted(content, _CONTENTS, safe_text) | _converted(content, ("body",), _body)
 
 
 def _converted(line: Line, names: tuple[str, ...], convert: Callable[[Any], Any]) -> dict[str, Any]:

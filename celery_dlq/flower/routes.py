@@ -149,7 +149,7 @@ PAGES = (
     Route("/dead-letters/letters", letters.Letters),
     Route("/dead-letters/compare", letter.Compare),
     *_acts("/dead-letters/letters/{id}", letter.LetterAct, letter.ACTS),
-    Route("/dead-letters/letters/{id}/edit", editor.EditPage),
+    Route("/dead-letters/letters/{id}/edit", editor.EditPage, act="edit"),
     Route("/dead-letters/of-task/{id}", letter.OfTask),
     Route("/dead-letters/audit", audit.Audit),
     Route("/dead-letters/unknown-exceptions", overview.UnknownPage),

@@ -20,6 +20,7 @@ from celery_dlq.settings.validation import (
     PREFIX,
     REDRIVE_TRACE,
     RETENTION,
+    ROLES_OF_USERS,
     RULES,
     SHARE,
     STORE_URL_VARIABLE,
@@ -249,6 +250,11 @@ class Settings:
         False, BOOLEAN,
         "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
         "which you serve. Needs the extra prometheus.",
+    )
+    roles: Mapping[str, Sequence[str]] | None = _setting(
+        None, ROLES_OF_USERS,
+        "Who may do what in Flower's tab and by REST: lists of users by role. Every role includes read. None "
+        "lets everyone who may log in do everything.",
     )
     auto_redrive: Sequence[Any] = _setting(
         (), named_objects("AutoRedrive"),

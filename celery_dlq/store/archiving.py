@@ -34,7 +34,7 @@ from celery_dlq.store.base import (
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
-from celery_dlq.store.database.sealing import CONTENTS, Sealing, sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import letter, operation, segment, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -67,7 +67,7 @@ OF_LETTER: Mapping[str, sa.Table] = {
 }
 
 #: Columns that have a meaning only in the store that wrote the line.
-_LOCAL = frozenset({"id", "claim_token", "lease_expires_at"})
+_LOCAL = frozenset({"id", "claim_token", "lease_expires_at", "salt"})
 
 
 def plain(table: sa.Table, row: Row) -> dict[str, Any]:
@@ -101,18 +101,13 @@ def row_of(table: sa.Table, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def envelopes_of(line: Line, sealing: Sealing | None = None) -> Iterator[Envelope]:
-    """The message of the letter of a line, and its earlier forms, before each change.
-
-    :param sealing: opens them, if they are sealed.
-    """
+def envelopes_of(line: Line) -> Iterator[Envelope]:
+    """The message of the letter of a line, and its earlier forms, before each change. They are not encrypted:
+    see :meth:`Archiving.opened`."""
     letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
-    changes = [row_of(tables.change, change) for change in line.get("changes", ())]
-    row = {**letter, **message}
-    yield envelope_from(sealing.open_letter(row) if sealing else row)
-    for change in changes:
-        opened = sealing.open(tables.change, change, row["task_id"]) if sealing else change
-        yield envelope_from(opened)
+    yield envelope_from({**letter, **message})
+    for change in line.get("changes", ()):
+        yield envelope_from(row_of(tables.change, change))
 
 
 def _value(column: sa.Column[Any], given: Any) -> Any:
@@ -281,16 +276,29 @@ class Archiving(StoreRole):
         ]  # fmt: skip
         return lines, count
 
-    def messages(self, line: Line) -> Iterable[Envelope]:
-        """:func:`envelopes_of`, decrypted.
+    def opened(self, line: Line) -> Line:
+        """The line, with its contents decrypted.
 
         :raises ContentsSealed: they cannot be.
         """
-        return self._opened(line) if line["letter"].get("sealed_by") else envelopes_of(line)
+        return self._opened(line) if line["letter"].get("sealed_by") else line
 
     @reads
-    def _opened(self, line: Line) -> list[Envelope]:
-        return [*envelopes_of(line, sealing_of(self.connection))]
+    def _opened(self, line: Line) -> Line:
+        sealing = sealing_of(self.connection)
+        row = {**row_of(tables.letter, line["letter"]), **row_of(tables.content, line["content"])}
+        whole = sealing.open(letter, row, row["task_id"])
+        others = {
+            name: [
+                {**item, **plain(table, sealing.open(table, its, owner_of(table, its)))}
+                for item in line.get(name, ())
+                for its in [row_of(table, item)]
+            ]
+            for name, table in (*OF_LETTER.items(), ("audit", tables.audit))
+            if table in CONTENTS
+        }
+        parts = {"letter": plain(tables.letter, whole), "content": plain(tables.content, whole)}
+        return {**line, **parts, **others}
 
     @writes
     def restore(
@@ -312,11 +320,9 @@ class Archiving(StoreRole):
                 sealing_of(self.connection),
             )
             rows = [
-                without_secrets(
-                    sealing.open_letter(_letter_row(line, reopen=reopen, origin=origin, now=now)),
-                    stored,
-                )
-                for line in back.values()
+                without_secrets(sealing.open(letter, row, key), stored)
+                for key, line in back.items()
+                for row in [_letter_row(line, reopen=reopen, origin=origin, now=now)]
             ]
             for row in rows:
                 if not row["sealed_by"].startswith("@"):

@@ -14,9 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from celery_dlq.errors import ContentsSealed
-from celery_dlq.store.database import clock
+from celery_dlq.store.database import chain, clock
 from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
-from celery_dlq.store.database.tables import content, key, letter
+from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
 from celery_dlq.store.rows.query import OF_LETTER, count_rows
@@ -112,6 +112,8 @@ class Keys(StoreRole):
         again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
         for part in (letter, content) if table is letter else (table,):
             self._write(part, again)
+        if table is audit:
+            chain.note(self.connection, [row["id"] for row in again])
         clear = [(row["id"], {**row}) for row in rows if row.get("sealed_by") == ""]
         if clear:  # their values were hashed without the store's key
             replace_terms(self.connection, clear, self._transactions.searched.value_limit)

@@ -22,8 +22,7 @@ from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import OF_LETTER, count_rows, one_of, sums_by
-from celery_dlq.store.rows.resealing import check_keys
+from celery_dlq.store.rows.query import OF_LETTER, check_keys, count_rows, one_of, sums_by
 from celery_dlq.store.rows.rows import letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
 
@@ -230,14 +229,14 @@ def _write_grounds(
     rows = [
         {
             "of_id": one.id,
-            "new_grounds": sealing.seal_letter(
-                {"grounds": dump_json(record_of(one.after.grounds))},
-                one.letter.task_id,
-                stored[one.letter.task_id].sealed_by,
-            )["grounds"],
+            "new_grounds": sealing.seal(letter, row, key, sealing.sealer(sealed_by))["grounds"]
+            if sealed_by
+            else row["grounds"],
         }
         for one in judged
         if one.after.grounds not in (None, one.letter.grounds)
+        for key, row in [(one.letter.task_id, {"grounds": dump_json(record_of(one.after.grounds))})]
+        for sealed_by in [stored[key].sealed_by]
     ]
     if rows:
         changed = update(content).where(content.c.id == bindparam("of_id"))

@@ -76,14 +76,11 @@ class SQLStore:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database: Database = Database(url, timeout=timeout, client=client)
-        transactions = Transactions(
-            self.database,
-            value_limit=value_limit,
-            redactor=redactor,
-            ring=ring,
-            monotonic=monotonic,
-        )
         listener = listener or StoreListener()
+        transactions = Transactions(
+            self.database, value_limit=value_limit, redactor=redactor, ring=ring,
+            monotonic=monotonic, audited=listener.audited,
+        )  # fmt: skip
         self.transactions: Transactions = transactions
         self._clock = clock.DatabaseClock(self._ask_time)
 

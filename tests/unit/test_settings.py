@@ -69,6 +69,17 @@ VALUES = {
             "memory://letters", "https://example.org/letters", "simplecache::s3://letters", 7,
         ],
     ),
+    "roles": (
+        [
+            None, {}, {"read": ["*"]}, {"act": ["@example.com", "ann", "a@b.c"], "erase": ()},
+            {"triage": ["ann lee"], "approve": ["DOMAIN\\\\ann"]},
+        ],
+        [
+            "ann", ["ann"], {"read": "ann"}, {"admin": ["ann"]}, {"read": [""]}, {"read": ["@"]},
+            {"act": ["group:payments"]}, {"act": ["Group:x"]}, {"act": ["*@example.com"]}, {"act": ["ann "]},
+            {"act": [" ann"]}, {"act": ["@a@b"]}, {"act": ["@a b"]}, {"act": [None]}, {1: ["ann"]},
+        ],
+    ),
     "hooks": (
         [None, {}, *({kind.value: ["shop.page", print]} for kind in EventKind), {"resolved": []}],
         ["shop.page", [print], {"resolved": print}, {"resolved": [1]}, {"new_groups": []}],

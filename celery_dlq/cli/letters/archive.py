@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.errors import UnknownLetter
+from celery_dlq.errors import ContentsSealed, UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.model.terms import (
     Term,
@@ -140,10 +141,20 @@ def show(session: Session, task_id: str, with_body: bool, form: str) -> None:
             f"The archive has no letter {task_id}{limits}; give the whole task id. If the letter is still in "
             "the store, run: celery -A <app> dlq show"
         )
-    record = archived_record(found, session.queue.redactor)
+    why = ""
+    try:
+        line = {**session.queue.archive.opened(found.line)}
+    except ContentsSealed as error:
+        why = str(error)
+        letter = {**found.line["letter"], "message": ""}
+        line = {**found.line, "letter": letter, "content": {}, "attempts": []}
+    record = archived_record(replace(found, line=line), session.queue.redactor)
     if not with_body:
-        record["content"].pop("body")
+        record["content"].pop("body", None)
     session.screen.emit(form, record, *archived_parts(record, session.command))
+    if why:
+        session.error(why)
+        leave(PARTLY)
 
 
 @archive.command("verify")
@@ -220,7 +231,11 @@ def export(session: Session, target: Path, wanted: Filter, contents: bool) -> No
     result = session.queue.archive.export(target, archived(session, (), wanted), contents=contents)
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
-    leave(PARTLY if result.findings else DONE)
+    if result.sealed:
+        session.error(
+            f"The contents of {counted(result.sealed, 'letter')} cannot be decrypted here."
+        )
+    leave(PARTLY if result.findings or result.sealed else DONE)
 
 
 def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
@@ -235,11 +250,16 @@ def _report(session: Session, findings: Sequence[Finding]) -> None:
 
 def archived(session: Session, ids: Sequence[str], wanted: Filter) -> Wanted:
     """The archived letters that ids and filters select."""
-    placed = checked(session, wanted, is_stored=False)
+    placed, opened = checked(session, wanted, is_stored=False), session.queue.archive.opened
+
+    def where(line: Line) -> bool:
+        if not _matches(line["letter"], placed):
+            return False
+        return not placed.asks_for_values or _has_values(opened(line), placed)
+
     return Wanted(
-        ids=frozenset(ids), failed_since=wanted.since, failed_until=wanted.until,
-        where=lambda line: _matches(line["letter"], placed) and _has_values(line, placed),
-    )  # fmt: skip
+        ids=frozenset(ids), failed_since=wanted.since, failed_until=wanted.until, where=where
+    )
 
 
 def _matches(letter: Line, wanted: Filter) -> bool:
@@ -257,8 +277,6 @@ def _matches(letter: Line, wanted: Filter) -> bool:
 
 
 def _has_values(line: Line, wanted: Filter) -> bool:
-    if not wanted.asks_for_values:
-        return True
     letter, content = line["letter"], line["content"]
     args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
     # The store limits them for the size of its index, which the archive does not have.

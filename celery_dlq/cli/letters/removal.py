@@ -170,7 +170,7 @@ _NAMED = 10
     help="Letters with this value in their message, such as args.user_id=7; repeatable, and all must hold.",
 )  # fmt: skip
 @click.option(
-    "--subject", default="", metavar="PERSON",
+    "--subject", metavar="PERSON",
     help="Letters of this person, as dlq_subject names it; destroys the key that they are encrypted with.",
 )  # fmt: skip
 @why_option
@@ -180,7 +180,7 @@ def forget(
     session: Session,
     ids: Sequence[str],
     conditions: Sequence[str],
-    subject: str,
+    subject: str | None,
     why: str,
     yes: bool,
 ) -> None:
@@ -222,13 +222,13 @@ def forget(
 
 
 def _erasure(
-    session: Session, ids: Sequence[str], conditions: Sequence[str], subject: str
+    session: Session, ids: Sequence[str], conditions: Sequence[str], subject: str | None
 ) -> Erasure:
     if conditions:
         # The parameters of tasks say which positional argument has which name.
         session.load_tasks()
     try:
-        return session.queue.erasure(ids=ids, where=conditions, subject=subject)
+        return session.queue.erasure(ids=ids, where=conditions, subject=subject or "")
     except RepairError as error:
         raise click.UsageError(f"{error}.") from error
 

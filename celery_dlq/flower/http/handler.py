@@ -168,6 +168,8 @@ class Handler(BaseHandler):
             raise Refused(401, permission.NO_AUTHENTICATION)
         if not self.current_user:
             self._refuse_stranger()
+        elif not self._has_role("read"):
+            raise Refused(403, permission.LACKS_ROLE.format("read"))
         elif self.is_api and self.request.method in self.of_page:
             raise HTTPError(405)
         elif self.request.method not in _LOOKING:
@@ -187,8 +189,7 @@ class Handler(BaseHandler):
 
         :raises Refused: it may not.
         """
-        if self.why_no_changes:
-            raise Refused(403, self.why_no_changes)
+        self.check_act()
         headers = self.request.headers
         if permission.is_foreign(headers, self.request.host):
             raise Refused(403, permission.FOREIGN)
@@ -199,6 +200,26 @@ class Handler(BaseHandler):
             RequestHandler.check_xsrf_cookie(self)
         except HTTPError:
             raise Refused(403, permission.UNPROVEN) from None
+
+    def check_act(self) -> None:
+        """Check that this user may run the act of this address.
+
+        :raises Refused: this Flower makes no changes, or the user does not have the role.
+        """
+        if self.why_no_changes:
+            raise Refused(403, self.why_no_changes)
+        if not self.may(self.act):
+            raise Refused(403, permission.LACKS_ROLE.format(permission.ROLE_OF.get(self.act)))
+
+    def may(self, act: str) -> bool:
+        """Whether this user may run ``act``."""
+        return not self.why_no_changes and self._has_role(permission.ROLE_OF.get(act, ""))
+
+    def _has_role(self, role: str) -> bool:
+        user = self.current_user
+        name = permission.name_of(user, self.request.headers, self.site.options)
+        roles = self.site.settings.roles
+        return permission.has_role(roles, role, name, is_address=isinstance(user, str))
 
     @property
     def why_no_changes(self) -> str | None:
@@ -273,7 +294,7 @@ class Handler(BaseHandler):
         self, template: str, view: Any, status: int = 200, *, done: str = "", **others: Any
     ) -> None:
         """Render one of our templates with ``view``, ``others``, and the values of every page: ``words``,
-        ``charts``, ``site``, ``links``, ``tab``, ``mark``.
+        ``charts``, ``site``, ``links``, ``tab``, ``mark``, ``may``.
 
         :param done: what an act has done that has led to the page.
         """
@@ -283,7 +304,8 @@ class Handler(BaseHandler):
         self.render(
             f"dlq_{template}.html",
             view=view, words=words, charts=charts, site=self.site, links=self.links, tab=self.tab,
-            token=token, mark=self.mark, locked=self.why_no_changes, done=done, **others,
+            token=token, mark=self.mark, locked=self.why_no_changes, may=self.may, done=done,
+            **others,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:

@@ -44,11 +44,10 @@ OWNERS: Mapping[sa.Table, tuple[str, ...]] = {
     tables.audit: ("act", "at"),
 }
 
-#: Contents that are never empty, so that a sealed one cannot be replaced by nothing.
+#: Contents of a sealed letter that are sealed even if they are empty, so that none is replaced by nothing.
 _NEVER_EMPTY = frozenset({"headers", "body", "args", "kwargs"})
 
-#: Tables whose rows have all contents sealed, or none. Some rows of other tables also have texts that
-#: everyone may know.
+#: Tables whose rows have all contents sealed, or none. Rows of others also have texts that tell nothing.
 _WHOLLY = (tables.change, tables.parked)
 
 #: Stand for contents that cannot be read.
@@ -60,6 +59,8 @@ _UNREAD: Mapping[str, Any] = {
     # A filter that chooses no letter.
     "wanted": '{"ids": ["encrypted"]}',
 }
+
+_OF_LETTER = CONTENTS[tables.letter] + CONTENTS[tables.content]
 
 #: The row of the key with which values and names are hashed.
 _HASHING = "hashing"
@@ -85,7 +86,8 @@ class Sealing:
     def seal(
         self, table: sa.Table, row: Row, owner: str, person: PersonKey | None = None
     ) -> dict[str, Any]:
-        """``row`` with its contents sealed, so that they can be read only as those of ``owner``.
+        """``row`` with its contents sealed, so that they can be read only as those of ``owner``. The row of a
+        letter may have the columns of its contents, too.
 
         :param owner: what the row is about: the task id, the fingerprint or the id of the operation, as it is
             stored.
@@ -95,7 +97,7 @@ class Sealing:
             return dict(row)
         sealed = {
             name: seal(row[name], _place(table, owner, name), person)
-            for name in CONTENTS[table]
+            for name in _names(table)
             if row.get(name) or (name == "body" and name in row)
             for seal in [self.ring.seal_text if isinstance(row[name], str) else self.ring.seal]
         }
@@ -113,10 +115,10 @@ class Sealing:
         sealed_by = row.get("sealed_by", sealed_by)
         if sealed_by == "":  # a letter's text may look like a sealed one
             return dict(row)
-        given = {name: row[name] for name in CONTENTS[table] if name in row}
+        given = {name: row[name] for name in _names(table) if name in row}
         sealed = {name for name, value in given.items() if value and is_sealed(value)}
         if sealed_by or (sealed and table in _WHOLLY):
-            for name in given.keys() - sealed:
+            for name in sorted(given.keys() - sealed):
                 if given[name] or name in _NEVER_EMPTY:
                     raise ContentsSealed(
                         f"The {name} was changed: it is not encrypted, and the rest is; it is not used."
@@ -131,22 +133,12 @@ class Sealing:
         try:
             return self.open(table, row, owner, sealed_by)
         except ContentsSealed as error:
-            empty = {name: _UNREAD.get(name, "") for name in CONTENTS[table] if name in row}
+            empty = {name: _UNREAD.get(name, "") for name in _names(table) if name in row}
             return {**row, **empty, "unreadable": str(error)}
-
-    def open_letter(self, row: Row) -> dict[str, Any]:
-        """:meth:`open` for the row of a letter with that of its contents."""
-        owner = row["task_id"]
-        return self.open(tables.content, self.open(tables.letter, row, owner), owner)
 
     def shown_letter(self, row: Row) -> dict[str, Any]:
-        """:meth:`shown` for the row of a letter with that of its contents."""
-        try:
-            return self.open_letter(row)
-        except ContentsSealed as error:
-            names = (*CONTENTS[tables.letter], *CONTENTS[tables.content])
-            empty = {name: _UNREAD.get(name, "") for name in names if name in row}
-            return {**row, **empty, "unreadable": str(error)}
+        """:meth:`shown` for the row of a letter."""
+        return self.shown(tables.letter, row, row["task_id"])
 
     def label_for(self, subject: str) -> str:
         """``sealed_by`` of a letter about the person ``subject``; empty for none. Makes the person's key."""
@@ -161,15 +153,6 @@ class Sealing:
             return self.person_of(sealed_by)
         except ContentsSealed:
             return None
-
-    def seal_letter(self, row: Row, owner: str, sealed_by: str) -> dict[str, Any]:
-        """:meth:`seal` for a letter's row with that of its contents, or columns of them."""
-        if not sealed_by:
-            return dict(row)
-        person = self.sealer(sealed_by)
-        return self.seal(
-            tables.content, self.seal(tables.letter, row, owner, person), owner, person
-        )
 
     def persons_of(self, task_ids: Sequence[str]) -> dict[str, PersonKey | None]:
         """The key that seals what belongs to each letter (an id as it is stored), if it is a person's."""
@@ -187,13 +170,14 @@ class Sealing:
 
         :raises ContentsSealed: as :meth:`open`.
         """
-        owner = owner_of(table, row)
-        ring, old = self.ring, {name: row[name] for name in ("sealed_by",) if name in row}
+        owner, ring, old = owner_of(table, row), self.ring, {}
         for name in CONTENTS[table]:
-            is_done = ring and is_sealed(row[name] or "") and ring.is_current(row[name])
-            if (row[name] or name == "body") and not is_done:
+            if (row[name] or name == "body") and not (
+                ring and is_sealed(row[name]) and ring.is_current(row[name])
+            ):
                 old[name] = row[name]
-        return {**row, **self.seal(table, self.open(table, old, owner), owner)}
+        named = {name: row[name] for name in ("sealed_by",) if name in row}
+        return {**row, **self.seal(table, self.open(table, {**old, **named}, owner), owner)}
 
     def person(self, subject: str) -> PersonKey:
         """The key of the person ``subject``; a new one if there is none."""
@@ -307,11 +291,17 @@ def sealing_of(connection: Connection) -> Sealing:
 def owner_of(table: sa.Table, row: Row) -> str:
     """What the contents of a row are sealed for."""
     values = (row[name] for name in OWNERS[table])
-    return " ".join(
-        one.astimezone(timezone.utc).isoformat() if isinstance(one, datetime) else str(one)
-        for one in values
+    return "/".join(
+        str(one.astimezone(timezone.utc) if isinstance(one, datetime) else one) for one in values
     )
 
 
+def _names(table: sa.Table) -> tuple[str, ...]:
+    """The columns with contents in a row. That of a letter has those of two tables."""
+    is_letter = table in (tables.letter, tables.content)
+    return _OF_LETTER if is_letter else CONTENTS[table]
+
+
 def _place(table: sa.Table, owner: str, name: str) -> str:
+    table = tables.letter if table is tables.content else table
     return f"{table.name}/{owner}/{name}"

@@ -208,9 +208,22 @@ audit: sa.Table = _table(
     *_each(LONG_TEXT, "why", "detail"),
     # The letter, the operation or the group that it was about, if it was about one.
     sa.Column("subject", name(), nullable=False, server_default=""),
+    # Makes the digest of the row in its link, together with the other columns.
+    sa.Column("salt", name(32), nullable=False, server_default=""),
 )
 sa.Index(None, audit.c.subject, audit.c.id)
 sa.Index(None, audit.c.at)
+
+# The chain of the audit: see celery_dlq/store/database/chain.py. The row with the number 0 is the head.
+audit_link: sa.Table = _table(
+    "celery_dlq_audit_link",
+    sa.Column("n", BIG_ID, primary_key=True, autoincrement=False),
+    sa.Column("act", sa.BigInteger, nullable=False),
+    # The digest is that of the act; empty if the act was deleted. In the head, it is the hash of the newest
+    # link.
+    *_each(name(64), "digest", "hash"),
+)
+sa.Index(None, audit_link.c.act, audit_link.c.n)
 
 operation: sa.Table = _table(
     "celery_dlq_operation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,13 +15,13 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip
-from celery_dlq.base.sealing import TEXT_PREFIX, is_sealed
+from celery_dlq.base.sealing import TEXT_PREFIX
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
-from celery_dlq.store.database import tables
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -29,14 +29,14 @@ from celery_dlq.store.letters.acts import MEMBER, delete_rows
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import (
     IS_PARKED,
+    check_keys,
     in_states,
     is_of_group,
     newest_message,
     one_of,
     without_claimed,
 )
-from celery_dlq.store.rows.resealing import check_keys
-from celery_dlq.store.rows.rows import Row, shown_parked
+from celery_dlq.store.rows.rows import shown_parked
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey, Member
 
 #: Stands for a text that was erased.
@@ -62,12 +62,6 @@ _TEXT_KEYS = frozenset(
         "cause", "recipient", "to",
     }
 )  # fmt: skip
-
-#: The columns that say for which owner the texts of a row are sealed.
-_OWNER: Mapping[Any, tuple[str, ...]] = {
-    acts: ("act", "at"), group: ("fingerprint",), tables.ticket: ("fingerprint",), operation: ("id",),
-    tables.automation: ("name",), handling: ("task_id",), sending: ("task_id",),
-}  # fmt: skip
 
 #: Rows that are read together to search in their texts.
 _PAGE = 1_000
@@ -182,8 +176,9 @@ class Erasing(StoreRole):
         act = replace(act, detail={**act.detail, "segments": segments})
         row = sa.update(acts).where(acts.c.id == act.row)
         detail = {"detail": dump_json(act.detail)}
-        owner = audit.owner_of({"act": act.act, "at": act.at})
-        self.connection.execute(row.values(sealing_of(self.connection).seal(acts, detail, owner)))
+        owner = owner_of(acts, {"act": act.act, "at": act.at})
+        sealed = sealing_of(self.connection).seal(acts, detail, owner)
+        self.connection.execute(row.values(sealed))
         return act
 
     @writes
@@ -217,6 +212,10 @@ class Erasing(StoreRole):
     @writes
     def replace_texts(self, mentions: Sequence[Mention]) -> int:
         """Write the texts without the values; returns how many. A text that has changed since stays."""
+        for one in mentions:
+            if one.column.table is acts:
+                rows = sa.select(acts.c.id).where(one.row)
+                chain.note(self.connection, self.connection.scalars(rows))
         changes = (
             sa.update(one.column.table).where(one.row).values({one.column: one.text})
             for one in mentions
@@ -244,7 +243,9 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
         one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
-    for row in connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all():
+    rows = connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all()
+    chain.note(connection, [row.id for row in rows])
+    for row in rows:
         detail = dump_json({name: row.subject})
         connection.execute(sa.update(acts).where(acts.c.id == row.id).values(detail=detail))
 
@@ -275,73 +276,49 @@ def _mentions(
     is_json = any(column is one for one in JSON)
     forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
     found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
-    if column.table in _OWNER:
+    table: Any = column.table
+    name, sealing = column.name, sealing_of(connection)
+    may_be_sealed = name in CONTENTS.get(table, ()) and table is not letter
+    if may_be_sealed:
         found = sa.or_(found, column.startswith(TEXT_PREFIX))
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
-    for row in _with_owners(connection, column, keys, found):
-        before, stored = _clear(connection, column, row), row[column.name]
+    for row in _pages(connection, table, keys, found):
+        stored = row[name]
+        owner = owner_of(table, row) if may_be_sealed else ""
+        # What cannot be read was sealed for a person whose key was destroyed.
+        before = sealing.shown(table, {name: stored}, owner)[name] if may_be_sealed else stored
         text = _in_json(before, without, is_text=is_text) if is_json else without(before)
         if text != before:
             this = sa.and_(*(key == row[key.name] for key in keys), column == stored)
             place = f"{column.table.name}.{column.name}"
-            if is_sealed(stored):
-                text = _sealed(connection, column, row, text)
+            if may_be_sealed:
+                text = sealing.seal(table, {name: text}, owner)[name]
             changed.append(Mention(place=place, row=this, column=column, text=text))
     return changed
 
 
-def _with_owners(
+def _pages(
     connection: Connection,
-    column: sa.Column[str],
+    table: Any,
     keys: Sequence[sa.Column[Any]],
     found: sa.ColumnElement[bool],
 ) -> Iterator[sa.RowMapping]:
-    """The rows for which the condition holds, in pages, because sealed texts are compared here. Each has its
-    key, the text, and what the text is sealed for."""
-    also, last = [column.table.c[name] for name in _OWNER.get(column.table, ())], list[Any]()
-    columns = [*{one.name: one for one in (*keys, *also, column)}.values()]
+    """The rows for which the condition holds, some at a time, because sealed texts are compared here."""
+    after: sa.ColumnElement[bool] = sa.true()
     while True:
-        after = _after(keys, last) if last else sa.true()
-        page = sa.select(*columns).where(found, after).order_by(*keys).limit(_PAGE)
+        page = sa.select(table).where(found, after).order_by(*keys).limit(_PAGE)
         rows = connection.execute(page).mappings().all()
         yield from rows
         if len(rows) < _PAGE:
             return
         last = [rows[-1][key.name] for key in keys]
-
-
-def _after(keys: Sequence[sa.Column[Any]], last: Sequence[Any]) -> sa.ColumnElement[bool]:
-    """Whether a row comes after the one with the key ``last``."""
-    first, *rest = zip(keys, last, strict=True)
-    column, value = first
-    is_after: sa.ColumnElement[bool] = column > value
-    if rest:
-        further = _after([key for key, _ in rest], [value for _, value in rest])
-        is_after = sa.and_(column >= value, sa.or_(is_after, further))
-    return is_after
-
-
-def _owner(table: Any, row: Row) -> str:
-    return audit.owner_of(row) if table is acts else str(row[_OWNER[table][0]])
-
-
-def _clear(connection: Connection, column: sa.Column[str], row: Row) -> str:
-    """The text of a row; nothing to find if it cannot be read, because its person's key was destroyed."""
-    table: Any = column.table
-    if not is_sealed(row[column.name]):
-        return str(row[column.name])
-    shown = sealing_of(connection).shown(table, row, _owner(table, row))
-    return str(shown[column.name])
-
-
-def _sealed(connection: Connection, column: sa.Column[str], row: Row, text: str) -> str:
-    table: Any = column.table
-    sealed = sealing_of(connection).seal(table, {column.name: text}, _owner(table, row))
-    return str(sealed[column.name])
+        # The first half bounds the index: MySQL ignores row comparisons there.
+        is_after = sa.tuple_(*keys) > sa.tuple_(*map(sa.literal, last))
+        after = sa.and_(keys[0] >= last[0], is_after)
 
 
 def _without(text: str, texts: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from celery_dlq.model.letter import DeadLetter, digest_of
 from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination import end_deliveries
-from celery_dlq.store.database.sealing import Sealing, sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, Sealing, sealing_of
 from celery_dlq.store.database.tables import attempt, change, content, letter, sending
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
@@ -34,7 +34,6 @@ from celery_dlq.store.rows.merge import (
     redrive_of,
 )
 from celery_dlq.store.rows.query import one_of
-from celery_dlq.store.rows.resealing import Resealed, reseal
 from celery_dlq.store.rows.rows import (
     FAILURE_COLUMNS,
     attempt_row,
@@ -86,7 +85,7 @@ class _Draft:
     #: Columns to write; a whole row if the letter is not stored yet.
     row: dict[str, Any] = field(default_factory=dict)
     attempts: list[dict[str, Any]] = field(default_factory=list)
-    #: The key with which the columns will be sealed, as in the letter's ``sealed_by``.
+    #: The key with which the columns are sealed, as in the letter's ``sealed_by``.
     sealed_by: str = ""
 
 
@@ -101,15 +100,12 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     given = sorted(aliases.counted_in_groups(connection, fitting), key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally, sealing = Tally(), sealing_of(connection)
-    if sealing.ring is not None:
-        sealing.people(item.subject for item in given if item.subject)
     drafts, arrived = [], list[DeadLetter]()
-    for task_id, same in groupby(batch, key=attrgetter("task_id")):
-        failures = [*same]
+    for task_id, failures in groupby(batch, key=attrgetter("task_id")):
         known = stored.get(task_id)
         draft = _Draft(known, known.facts, known.member) if known else _Draft(None, None, None)
-        draft.sealed_by = _key_of(sealing, known, failures)
-        arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
+        draft.sealed_by = (known and known.sealed_by) or sealing.label_for("")
+        arrived += [one for one in failures if _merge_into(draft, one, tally, sealing)]
         drafts.append(draft)
     _write(connection, drafts, searched.value_limit)
     tally.write(connection)
@@ -133,8 +129,16 @@ def _in_order(item: DeadLetter) -> tuple[str, int, datetime]:
 def _lock_batch(
     connection: Connection, batch: Sequence[DeadLetter]
 ) -> tuple[Sequence[DeadLetter], dict[str, Stored]]:
-    """``batch``, each letter with the id under which it is kept; and the letters stored under these ids."""
+    """``batch``, each letter with the id under which it is kept; and the letters stored under these ids.
+
+    :raises RecordRefused: one of these is encrypted, and there are no keys here.
+    """
     stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
+    sealed = [one.task_id for one in stored.values() if one.sealed_by]
+    if sealed and sealing_of(connection).ring is None:
+        raise RecordRefused(
+            f"The letter {sealed[0]} is encrypted; set dlq_encryption_keys here, too."
+        )
     asked = {item.task_id for item in batch if not redrive_of(item)} & stored.keys()
     still_open = [stored[key] for key in asked if stored[key].facts.state in OPEN_STATES]
     apart = named_apart(batch, identities_of(connection, still_open))
@@ -202,7 +206,7 @@ def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[A
     return known
 
 
-def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
+def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally, sealing: Sealing) -> bool:
     """Merge one failure; returns whether it counts as an arrival."""
     change = merge(draft.facts, failure)
     draft.facts = change.facts
@@ -210,6 +214,9 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
         draft.attempts += [attempt_row(failure.task_id, item) for item in change.attempts]
         draft.row["attempt_count"] = len(change.facts.attempts)
     if change.rewrites:
+        is_whole = change.effect in (Effect.ARRIVED, Effect.REUSED)
+        if is_whole:
+            draft.sealed_by = sealing.label_for(failure.subject)
         row = {
             **letter_row(failure),
             "redrive_count": change.facts.redrive_count,
@@ -218,7 +225,6 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
             "place": failure.place,
             "sealed_by": draft.sealed_by,
         }
-        is_whole = change.effect in (Effect.ARRIVED, Effect.REUSED)
         columns = row.keys() if is_whole else (*FAILURE_COLUMNS, *_STATE_COLUMNS)
         draft.row.update({key: row[key] for key in columns})
         after = Member.of(row)
@@ -232,38 +238,25 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
     return change.arrives
 
 
-def _key_of(sealing: Sealing, stored: Stored | None, failures: Iterable[DeadLetter]) -> str:
-    """``sealed_by`` of a letter once its ``failures`` are written. A letter keeps its key, because the others
-    of its values have that, unless it becomes that of a person.
-
-    :raises RecordRefused: the letter is encrypted, and there are no keys here.
-    """
-    label = sealing.label_for(next((one.subject for one in failures if one.subject), ""))
-    if stored is None or not stored.sealed_by or label.startswith("@"):
-        return label
-    if sealing.ring is None:
-        raise RecordRefused(
-            f"The letter {stored.task_id} is encrypted; set dlq_encryption_keys here, too."
-        )
-    return stored.sealed_by
-
-
-def _seal_again(connection: Connection, drafts: Sequence[_Draft]) -> None:
-    """Seal what is stored of letters that get another key, unless it cannot be read."""
-    moved = {
-        draft.stored.task_id: (draft, Resealed(draft.stored.id, before, draft.sealed_by))
+def _add_clear(connection: Connection, drafts: Sequence[_Draft]) -> None:
+    """Add to the columns of letters that were stored in clear, and become sealed, their other contents."""
+    clear = {
+        draft.stored.id: draft
         for draft in drafts
-        if draft.stored is not None and (draft.row or draft.attempts)
-        for before in [draft.stored.sealed_by]
-        if before != draft.sealed_by
+        if draft.stored is not None and draft.row and draft.stored.sealed_by != draft.sealed_by
+        if not draft.stored.sealed_by
     }
-    for unread in reseal(connection, {key: one for key, (_, one) in moved.items()}):
-        draft, one = moved[unread]
-        draft.sealed_by = one.before
+    if clear:
+        contents = [table.c[name] for table in (letter, content) for name in CONTENTS[table]]
+        stored = select(letter.c.id, *contents).join(content, content.c.id == letter.c.id)
+        for row in connection.execute(stored.where(letter.c.id.in_(clear))).mappings():
+            draft = clear[row["id"]]
+            others = {name: value for name, value in row.items() if name != "id"}
+            draft.row = {**others, **draft.row, "sealed_by": draft.sealed_by}
 
 
 def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -> None:
-    _seal_again(connection, drafts)
+    _add_clear(connection, drafts)
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
         count_on(connection, new)
@@ -300,7 +293,9 @@ def insert_letters(
 ) -> None:
     """Insert letters with their contents and values, each given as one row."""
     sealing = sealing_of(connection)
-    sealed = [sealing.seal_letter(row, row["task_id"], row["sealed_by"]) for row in rows]
+    sealed = [
+        sealing.seal(letter, row, row["task_id"], sealing.sealer(row["sealed_by"])) for row in rows
+    ]
     connection.execute(insert(letter), [part_of(letter, row) for row in sealed])
     these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
     numbered = select(letter.c.task_id, letter.c.id).where(these)
@@ -319,8 +314,8 @@ def _by_shape(
     for draft in drafts:
         if draft.stored is not None and draft.row:
             stored = draft.stored
-            row = sealing.seal_letter(draft.row, stored.task_id, draft.sealed_by)
-            row.pop("sealed_by", None)
+            person = sealing.sealer(draft.sealed_by)
+            row = sealing.seal(letter, draft.row, stored.task_id, person)
             values = {f"new_{name}": value for name, value in row.items()}
             rows = shapes.setdefault(tuple(sorted(row)), [])
             rows.append({"of_task_id": stored.task_id, "of_id": stored.id, **values})

@@ -49,8 +49,14 @@ from celery_dlq.store.redrive.claim_rows import (
     letters_of,
     with_contents,
 )
-from celery_dlq.store.rows.query import Conditions, conditions, in_states, live_tokens, one_of
-from celery_dlq.store.rows.resealing import check_keys
+from celery_dlq.store.rows.query import (
+    Conditions,
+    check_keys,
+    conditions,
+    in_states,
+    live_tokens,
+    one_of,
+)
 from celery_dlq.store.rows.rows import fit_text, stored_id
 
 #: Characters of a reason.

@@ -23,16 +23,15 @@ from celery_dlq.model.letter import Envelope
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
-from celery_dlq.store.database import tables
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
-from celery_dlq.store.rows.audit import REDRIVE, owner_of, write_audit
+from celery_dlq.store.rows.audit import REDRIVE, write_audit
 from celery_dlq.store.rows.bodies import check_sizes, with_body
 from celery_dlq.store.rows.query import WHOLE, Conditions, in_states
-from celery_dlq.store.rows.resealing import Resealed, reseal
 from celery_dlq.store.rows.rows import (
     Row,
     envelope_from,
@@ -46,7 +45,7 @@ from celery_dlq.store.rows.rows import (
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import replace_terms
 
-_READ = tuple(column for column in audit.columns if column is not audit.c.subject)
+_READ = tuple(column for column in audit.columns if column.name not in ("subject", "salt"))
 
 #: Operations that are looked through for those that chose a group. The filter of each may name many letters.
 _OPERATIONS = 50
@@ -111,9 +110,22 @@ class Audit(StoreRole):
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
 
+    def verify(self, kept: str | None = None) -> chain.Verification:
+        """Check that each act is as it was written, and that none was added, deleted or moved.
+
+        :param kept: an earlier head, ``N:HASH``, which must still be in the chain.
+        """
+        key = self._transactions.read(lambda connection: sealing_of(connection).hash_key)
+        verification = chain.Verification(key or None, kept)
+        for step in (verification.follow, verification.compare):
+            while self._transactions.read(step):
+                pass
+        verification.end()
+        return verification
+
 
 def _act(connection: Connection, row: Row) -> AuditRow:
-    shown = sealing_of(connection).shown(audit, row, owner_of(row))
+    shown = sealing_of(connection).shown(audit, row, owner_of(audit, row))
     why_not = {"unreadable": shown.pop("unreadable")} if "unreadable" in shown else {}
     return AuditRow(**{**shown, "detail": why_not or json.loads(shown["detail"])})
 
@@ -194,6 +206,8 @@ def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limi
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0
+    if table is audit:
+        chain.note(connection, [row[0] for row in rows], deleted=True)
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount
@@ -241,10 +255,12 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
     made_in = fit(letter, {"message_release": edit.release})
     sealing, key, sealed_by = sealing_of(connection), row["task_id"], row["sealed_by"]
-    if sealing.ring is not None and not sealed_by:
-        sealed_by = sealing.ring.label
-        reseal(connection, {key: Resealed(row["id"], "", sealed_by)})
-    sealed = sealing.seal_letter({**after, **shown, **made_in}, key, sealed_by)
+    changes = {**after, **shown, **made_in}
+    if not sealed_by and (sealed_by := sealing.label_for("")):
+        # The letter was stored in clear, and becomes sealed as a whole.
+        others = {name: row[name] for name in (*CONTENTS[letter], *CONTENTS[tables.content])}
+        changes = {**others, **changes, "sealed_by": sealed_by}
+    sealed = sealing.seal(letter, changes, key, sealing.sealer(sealed_by))
     for table in (letter, tables.content):
         changed = part_of(table, sealed)
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
@@ -264,7 +280,7 @@ def lock_dead(connection: Connection, task_id: str) -> Row | None:
     found = connection.execute(stored).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
-    return sealing_of(connection).open_letter(with_body(connection, found))
+    return sealing_of(connection).open(letter, with_body(connection, found), found["task_id"])
 
 
 def has_message(row: Row, message: Envelope) -> bool:

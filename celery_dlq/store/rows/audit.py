@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -14,11 +14,11 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
-from celery_dlq.store.database import tables
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.sealing import owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
-from celery_dlq.store.rows.rows import Row, fit, replace_rows, stored_id
+from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
 
 #: The name of the act that creates an operation.
 REDRIVE = "redrive"
@@ -44,20 +44,17 @@ def write_audit(
     if row is not None:
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
+        chain.note(connection, [row])
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
     values |= {"at": at, "count": count, "detail": dump_json(KNOWN.hidden(detail))}
     sealing = sealing_of(connection)
-    sealed = sealing.seal(audit, values, owner_of(values), sealing.sealer(sealed_by))
+    sealed = sealing.seal(audit, values, owner_of(audit, values), sealing.sealer(sealed_by))
     written = insert(audit).values(sealed)
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
+    chain.note(connection, [int(audit_id)])
     return int(audit_id)
-
-
-def owner_of(row: Row) -> str:
-    """What the texts of a row of the audit are sealed for: its act, and its time."""
-    return f"{row['act']} {row['at'].astimezone(timezone.utc).isoformat()}"
 
 
 def add_to_act(connection: Connection, act: OngoingAct, count: int) -> OngoingAct:

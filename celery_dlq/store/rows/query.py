@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import safe_text
-from celery_dlq.errors import FilterError
+from celery_dlq.errors import ContentsSealed, FilterError, page
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.dialects import dialect_of
@@ -193,6 +193,31 @@ def places(connection: Connection, wanted: Filter) -> Iterator[tuple[sa.Table, C
         yield letter, [in_states(states), *conditions(connection, wanted)]
     if State.PARKED in states:
         yield parked, [IS_PARKED, *conditions(connection, wanted, parked)]
+
+
+def check_keys(connection: Connection, *found: sa.ColumnElement[bool]) -> None:
+    """Check that the keys of the ring are here with which the letters that meet all conditions are sealed.
+
+    :raises ContentsSealed: a key is not.
+    """
+    ring, by, last = sealing_of(connection).ring, letter.c.sealed_by, ""
+    here = {_hash_in(label) for label in ring.labels} if ring else set[str]()
+    # One look into the index for each key, and one for those of all persons.
+    while one := connection.scalar(sa.select(sa.func.min(by)).where(by > last)):
+        is_persons = one.startswith("@")
+        last = "@\U0010ffff" if is_persons else one
+        if _hash_in(one) not in here and not (ring and is_persons):
+            its = begins_with(by, "@") if is_persons else by == one
+            if number := count_rows(connection, letter, its, *found):
+                key = "keys of persons" if is_persons else f"key {one}"
+                raise ContentsSealed(
+                    f"{number:,} letters are encrypted with {key}, which dlq_encryption_keys does not have "
+                    f"here; add the key again. Nothing was changed. See {page('encryption')}."
+                )
+
+
+def _hash_in(label: str) -> str:
+    return label.rpartition(".")[2]
 
 
 def newest_message(

@@ -71,6 +71,8 @@ def value_conditions(
         raise FilterError(
             "The values of parked retries are not kept; use --search for them, or another --state."
         )
+    if not wanted.asks_for_values:
+        return  # the key of the hashes may be missing
     key = sealing_of(connection).hash_key
     for value in wanted.values:
         yield _has(connection, hash_of_value(value.strip(), key), None)
@@ -114,6 +116,8 @@ def _terms(row: Mapping[str, Any], limit: int, key: bytes) -> set[Term]:
 
 def _looked_up(connection: Connection, wanted: Filter) -> Iterator[tuple[int, int | None]]:
     """The values that all letters of ``wanted`` have, each with its path."""
+    if not wanted.asks_for_values:
+        return
     key = sealing_of(connection).hash_key
     yield from ((hash_of_value(value.strip(), key), None) for value in wanted.values)
     for argument in wanted.args:

@@ -304,6 +304,8 @@ NOT_SEARCHED = {
     "celery_dlq_segment": "ids and hashes of files",
     "celery_dead_letter_group.failed_in": "names of releases",
     "celery_dlq_alias": "fingerprints, words of this package, and a person who acted, who stays by design",
+    "celery_dlq_audit.salt": "chance",
+    "celery_dlq_audit_link": "hashes, which no one can guess without the salt of the row",
     "celery_dlq_ticket.url": "the address of a ticket in another system; the documentation says it",
 }
 NAMES = {

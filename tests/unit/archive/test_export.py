@@ -66,7 +66,7 @@ def test_duckdb_reads_the_file(bucket, store, target):
 def test_messages_are_left_out_unless_they_are_asked_for(bucket, store, target):
     export(search(bucket, store), target)
     assert {"body", "args", "traceback", "message"}.isdisjoint(parquet.read_schema(target).names)
-    export(search(bucket, store), target, contents=True)
+    export(search(bucket, store), target, opened=dict)
     table = parquet.read_table(target)
     assert set(table["body"].to_pylist()) == {b"[]"}
     assert set(table["message"].to_pylist()) == {"refused"}
@@ -89,7 +89,7 @@ def test_fields_that_an_older_release_did_not_have_are_null(target):
 def test_any_text_can_be_written(target):
     bucket, store = MemoryBucket(), FakeStore([a_line(1, task="a\ud800b", body="no base64!")])
     archive_all(bucket, store)
-    export(search(bucket, store), target, contents=True)
+    export(search(bucket, store), target, opened=dict)
     table = parquet.read_table(target)
     assert table["task"].to_pylist() == ["a\\ud800b"]
     assert table["body"].to_pylist() == [None]

@@ -57,7 +57,7 @@ def ask(tmp_path_factory):
     bucket, store = MemoryBucket(), FakeStore(incident())
     archive_all(bucket, store, together=5)
     for name, contents in (("letters", False), ("whole", True)):
-        export(search(bucket, store), folder / f"{name}.parquet", contents=contents)
+        export(search(bucket, store), folder / f"{name}.parquet", opened=dict if contents else None)
 
     def ask(title):
         with duckdb.connect() as connection:

@@ -118,7 +118,7 @@ def test_the_letters_are_counted_before_the_question(run, letters, terminal):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--why", "x"), "Give either --task-id or --where."),
+        (("--why", "x"), "Give either --task-id, --where or --subject."),
         (("--task-id", "a1", "--where", "args[0]=7", "--why", "x"), "Give either"),
         (("--task-id", "a1"), "Erasing letters needs a reason; add --why TEXT."),
         (("--where", "user=7", "--why", "x"), "begin with args, kwargs, headers"),
