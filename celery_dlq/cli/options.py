@@ -217,7 +217,9 @@ def _other_filters() -> Options:
             "--held", is_flag=True, help="Only letters that no automatic redrive sends again; see `auto`."
         ),
         "search": _text(
-            "--search", help="Text in message, exception, task or arguments; case is ignored."
+            "--search",
+            help="Text in message, exception, task or arguments; case is ignored. It finds nothing in "
+            "encrypted contents.",
         ),
         "operation": click.option(
             "--operation", metavar="ID", shell_complete=complete_operation,

@@ -195,6 +195,9 @@ class DeadLetter:
     due_at: datetime | None = None
     #: Set by the store if its contents, which are then empty, cannot be decrypted: why not.
     unreadable: str = ""
+    #: Set by the store: the label of the key that encrypts its contents; that of a person begins with ``@``.
+    #: Empty if they are not encrypted.
+    sealed_by: str = ""
 
     @property
     def queue(self) -> str:
@@ -231,7 +234,7 @@ class DeadLetter:
     def to_dict(self) -> dict[str, Any]:
         """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
         shown = {"args": plain_form(self.args), "kwargs": plain_form(self.kwargs)}
-        left_out = ("unreadable",) if self.subject else ("unreadable", "subject")
+        left_out = ("unreadable", "sealed_by") + (() if self.subject else ("subject",))
         return {"format": FORMAT, **record_of(self, *shown, *left_out), **shown}
 
     @classmethod

@@ -413,7 +413,7 @@ def _check(app: Any) -> None:
     queue.hooks.check()
     queue.grouping  # noqa: B018 - imports the recipe for fingerprints
     if queue.keyring is not None:  # made now, because no letter can be stored without the keys
-        keep_from_log(queue.keyring)
+        keep_from_log(queue.keyring, app.tasks)
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
     why = not_covered(app)
