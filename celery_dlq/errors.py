@@ -22,6 +22,10 @@ class SettingsError(CeleryDLQError):
     """A dlq_* setting is not valid; run: celery dlq help settings."""
 
 
+class NamespaceError(SettingsError):
+    """Several namespaces are seen here, and one is needed; name it with --namespace, or in dlq_namespace."""
+
+
 class MissingExtra(CeleryDLQError):
     """A package that this needs is not installed; install its extra, such as celery-dlq[postgres]."""
 

@@ -99,11 +99,13 @@ class AppParts:
 
         :raises SettingsError: ``dlq_fingerprint`` cannot be imported, or cannot be called.
         """
-        given = self.settings.fingerprint
+        given, namespaces = self.settings.fingerprint, self.settings.namespaces or ()
+        # A process that sees several makes no letters.
+        namespace = namespaces[0] if len(namespaces) == 1 else ""
         if given is None:
-            return Grouping(self.redactor)
+            return Grouping(self.redactor, namespace=namespace)
         try:
-            return Grouping(self.redactor, find_hook(given))
+            return Grouping(self.redactor, find_hook(given), namespace)
         except SettingsError as error:
             raise SettingsError(f"dlq_fingerprint: {error} See {page('settings')}.") from error
 

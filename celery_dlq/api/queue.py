@@ -96,7 +96,13 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         announcer = self.announcer()
         process = SaverProcess(
             partial(
-                _open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node), secrets
+                _open_saver,
+                url,
+                timeout,
+                values,
+                Client(Role.SCRIBE, self.client.node),
+                secrets,
+                self.settings.namespaces,
             ),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
@@ -262,6 +268,7 @@ def _open_saver(
     value_limit: int,
     client: Client,
     secrets: tuple[Iterable[str], str] = ((), ""),
+    namespaces: Sequence[str] | None = ("",),
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
@@ -275,7 +282,7 @@ def _open_saver(
     notes = Notes()
     store = SQLStore(
         url, timeout=timeout, listener=notes, client=client, value_limit=value_limit,
-        redactor=Redactor(*secrets),
+        redactor=Redactor(*secrets), namespaces=namespaces,
     )  # fmt: skip
     return save_and_note
 

@@ -14,6 +14,7 @@ from celery_dlq.model.operation import ENDED, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Scope
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import auto_hold, group, handling, letter, operation, sending
 from celery_dlq.store.database.transactions import ListenedRole, reads
 from celery_dlq.store.listener import StoreListener
@@ -57,7 +58,8 @@ def count_held(connection: Connection) -> dict[str, int]:
     """How many open letters each automatic redrive holds."""
     of_it = letter.c.task_id == auto_hold.c.task_id, in_states(OPEN_STATES)
     is_open = select(1).where(*of_it).correlate(auto_hold).exists()
-    return sums_by(connection, func.count(), auto_hold.c.name, where=[is_open])
+    ours = is_ours(connection, auto_hold)
+    return sums_by(connection, func.count(), auto_hold.c.name, where=[ours, is_open])
 
 
 class Candidates(ListenedRole[StoreListener]):
@@ -113,7 +115,8 @@ class Candidates(ListenedRole[StoreListener]):
     def room(self, name: str, *, per_hour: int, most: int) -> int:
         """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
         ``most`` letters wait for it at a time."""
-        its, lately = handling.c.name == name, clock.now(self.connection) - _HOUR
+        its = and_(self.ours(handling), handling.c.name == name)
+        lately = clock.now(self.connection) - _HOUR
         called = sum_of(self.connection, handling.c.tries, its, handling.c.queued_at > lately)
         is_queued = handling.c.state == HandlingState.QUEUED.value
         queued = count_rows(
@@ -139,6 +142,7 @@ class Candidates(ListenedRole[StoreListener]):
 
 
 def _count_sends(connection: Connection, mode: AutoMode, *lately: ColumnElement[bool]) -> int:
+    lately = (is_ours(connection, handling), *lately)
     if mode is AutoMode.SHADOW:
         return count_rows(connection, handling, handling.c.state == mode.value, *lately)
     may_be_sent = or_(sending.c.operation.is_not(None), ~_IS_OVER)

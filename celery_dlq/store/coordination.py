@@ -16,6 +16,7 @@ from celery_dlq.errors import LeaseLost
 from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours, seen
 from celery_dlq.store.database.tables import breaker, delivery, lease
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import any_left
@@ -32,7 +33,7 @@ class Leases(StoreRole):
     @reads
     def to_do(self, name: str) -> ToDo:
         """The work for a worker that does not have the lease ``name``. Locks nothing."""
-        stored = select(lease.c.expires_at).where(lease.c.name == name)
+        stored = select(lease.c.expires_at).where(lease.c.name == _full(self.connection, name))
         expires_at, now = self.connection.scalar(stored), clock.now(self.connection)
         free_in_s = 0.0 if expires_at is None else max(0.0, (expires_at - now).total_seconds())
         return ToDo(lease_free_in_s=free_in_s, operations=any_left(self.connection))
@@ -40,6 +41,7 @@ class Leases(StoreRole):
     @writes
     def take(self, name: str, *, holder: str, seconds: float) -> Lease | None:
         """The lease ``name`` for ``holder``, new or prolonged; None while another holder has it."""
+        name = _full(self.connection, name)
         now, holder = clock.now(self.connection), fit_text(lease.c.holder, holder)
         stored = select(lease).where(lease.c.name == name).with_for_update()
         row = self.connection.execute(stored).mappings().one_or_none()
@@ -80,6 +82,16 @@ class Leases(StoreRole):
         self.connection.execute(ended.values(expires_at=now))
 
 
+def _full(connection: Connection, name: str) -> str:
+    """The name of a lease with the namespace. Any process that sees an operation may run it."""
+    names = seen(connection)
+    return (
+        name
+        if len(names) > 1 or name.startswith("operation.")
+        else f"{names[0]}:{name}".lstrip(":")
+    )
+
+
 def check_lease(connection: Connection, held: Lease) -> None:
     """Check that ``held`` is still held. No other process can take it before the transaction ends.
 
@@ -108,7 +120,7 @@ class StoredCircuits(StoreRole):
         """The circuits that are not closed: the latest :data:`MOST_CIRCUITS`, the latest first."""
         wanted = (
             select(breaker)
-            .where(breaker.c.state != CircuitState.CLOSED.value)
+            .where(self.ours(breaker), breaker.c.state != CircuitState.CLOSED.value)
             .order_by(breaker.c.opened_at.desc())
             .limit(MOST_CIRCUITS)
         )
@@ -135,7 +147,11 @@ class StoredCircuits(StoreRole):
             }  # fmt: skip
             # If two workers insert it at the same time, the second insert is refused, and its transaction
             # begins again.
-            new = insert(breaker) if before is None else update(breaker).where(_is_circuit(row_key))
+            new = (
+                insert(breaker)
+                if before is None
+                else update(breaker).where(_is_circuit(row_key), self.ours(breaker))
+            )
             self.connection.execute(new.values(values))
             changed.append(after)
         return tuple(changed)
@@ -144,7 +160,7 @@ class StoredCircuits(StoreRole):
     def prune(self, *, older_than_s: float) -> int:
         """Delete the circuits that have not changed for this many seconds; returns how many."""
         before = clock.now(self.connection) - timedelta(seconds=older_than_s)
-        old = delete(breaker).where(breaker.c.changed_at < before)
+        old = delete(breaker).where(breaker.c.changed_at < before, self.ours(breaker))
         return self.connection.execute(old).rowcount
 
 
@@ -155,7 +171,8 @@ def _locked_circuits(
         return {}
     these = [_is_circuit(_row_key(task, key)) for task, key in names]
     # Always in the same order, so that two workers cannot deadlock.
-    wanted = select(breaker).where(or_(*these)).order_by(breaker.c.task, breaker.c.key)
+    ours = is_ours(connection, breaker)
+    wanted = select(breaker).where(ours, or_(*these)).order_by(breaker.c.task, breaker.c.key)
     rows = connection.execute(wanted.with_for_update()).mappings()
     return {(row["task"], row["key"]): _circuit(row) for row in rows}
 
@@ -258,7 +275,8 @@ def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Deli
         for task_id, task in messages
     }
     theirs = one_of(connection, delivery.c.task_id, sorted({task_id for task_id, _ in names}))
-    wanted = select(delivery).where(theirs, delivery.c.ended.is_(False))
+    ours = is_ours(connection, delivery)
+    wanted = select(delivery).where(ours, theirs, delivery.c.ended.is_(False))
     rows = connection.execute(wanted.order_by(delivery.c.started_at)).mappings()
     return tuple(
         read_row(Delivery, row, **names[key])

@@ -35,6 +35,7 @@ from celery_dlq.store.base import Edit, Lease, Operation, Rows, Scope
 from celery_dlq.store.candidates import of_scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import handling, letter
 from celery_dlq.store.database.transactions import ListenedRole, Searched, reads, writes
 from celery_dlq.store.groups.by_cause import write_ticket
@@ -71,7 +72,8 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return {}
         now = clock.now(self.connection)
-        due = select(handling.c.id, handling.c.sends).where(of_scope(scope), _is_due(_QUEUED, now))
+        its = self.ours(handling), of_scope(scope), _is_due(_QUEUED, now)
+        due = select(handling.c.id, handling.c.sends).where(*its)
         rows = self.connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
         for sends in {row.sends for row in rows}:
             ids = [row.id for row in rows if row.sends == sends]
@@ -93,13 +95,15 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return 0
         now = clock.now(self.connection)
-        overdue = and_(of_scope(scope), _is_due(_RUNNING, now))
+        overdue = and_(self.ours(handling), of_scope(scope), _is_due(_RUNNING, now))
         failed = update(handling).where(overdue, handling.c.tries >= TRIES)
         lost = _ended(_FAILED, now, error=_LOST)
         given_up = self.connection.execute(failed.values(lost)).rowcount
         again = update(handling).where(overdue, handling.c.tries < TRIES)
         self.connection.execute(again.values(_again(now, now, _LOST)))
-        others = and_(handling.c.name == scope.name, handling.c.version != scope.version)
+        others = and_(
+            self.ours(handling), handling.c.name == scope.name, handling.c.version != scope.version
+        )
         old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
         stale = _ended(_STALE, now, error=_REPLACED)
         self.connection.execute(update(handling).where(others, old).values(stale))
@@ -108,7 +112,7 @@ class Handlings(ListenedRole[StoreListener]):
     @reads
     def get(self, handling_id: int) -> Handling | None:
         """The handling with this id, or None."""
-        stored = select(handling).where(handling.c.id == handling_id)
+        stored = select(handling).where(handling.c.id == handling_id, self.ours(handling))
         row = self.connection.execute(stored).mappings().one_or_none()
         return None if row is None else _handling_from(row)
 
@@ -189,7 +193,7 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return []
         now = clock.now(self.connection)
-        due = and_(handling.c.name == name, _is_due(_DONE, now))
+        due = and_(self.ours(handling), handling.c.name == name, _is_due(_DONE, now))
         stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
         rows = self.connection.execute(stored).mappings().all()
         changed = [row["id"] for row in rows if not _is_as_chosen(self.connection, row)]
@@ -223,7 +227,9 @@ class Handlings(ListenedRole[StoreListener]):
         :param states: only those in these states; empty for all.
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [] if after is None else [handling.c.id < after]
+        found: Conditions = [self.ours(handling)]
+        if after is not None:
+            found.append(handling.c.id < after)
         if name is not None:
             found.append(handling.c.name == name)
         if letter_id is not None:
@@ -238,7 +244,7 @@ class Handlings(ListenedRole[StoreListener]):
     def count(self, names: Collection[str]) -> Mapping[str, Mapping[HandlingState, int]]:
         """The number of handlings in each state, by automation, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
-        these = [handling.c.name.in_(sorted(names))]
+        these = [self.ours(handling), handling.c.name.in_(sorted(names))]
         columns = handling.c.name, handling.c.state
         found = sums_by(self.connection, func.count(), *columns, where=these)
         for (name, state), number in found.items():
@@ -287,7 +293,8 @@ def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
 
 
 def _locked(connection: Connection, handling_id: int) -> Row | None:
-    stored: Select[Any] = select(handling).where(handling.c.id == handling_id).with_for_update()
+    its = handling.c.id == handling_id, is_ours(connection, handling)
+    stored: Select[Any] = select(handling).where(*its).with_for_update()
     return connection.execute(stored).mappings().one_or_none()
 
 

@@ -59,7 +59,7 @@ class Regroupings(StoreRole):
     def begin(self, *, recipe: str, who: str, why: str) -> int:
         """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
         letters."""
-        number = count_rows(self.connection, letter)
+        number = count_rows(self.connection, letter, self.ours(letter))
         aliases.forget_claims(self.connection, recipe)
         aliases.mark(self.connection, recipe=recipe)
         audit.write_audit(
@@ -74,18 +74,18 @@ class Regroupings(StoreRole):
 
         :param recipe: the recipe of this process. Groups that wait for another one are left out.
         """
-        is_ours = group.c.regroup.in_([aliases.BY_ALIASES, recipe])
-        return _waiting(self.connection, select(*_WAITING).where(is_ours).limit(limit))
+        is_next = self.ours(group), group.c.regroup.in_([aliases.BY_ALIASES, recipe])
+        return _waiting(self.connection, select(*_WAITING).where(*is_next).limit(limit))
 
     @reads
     def all(self) -> Sequence[Waiting]:
         """All groups, as if they waited, in the order in which they would be regrouped."""
-        return _waiting(self.connection, select(*_WAITING))
+        return _waiting(self.connection, select(*_WAITING).where(self.ours(group)))
 
     @reads
     def waiting(self) -> Mapping[str, int]:
         """How many groups wait, by the recipe that they wait for; empty for aliases only."""
-        marked = [group.c.regroup > ""]
+        marked = [self.ours(group), group.c.regroup > ""]
         found = sums_by(self.connection, func.count(), group.c.regroup, where=marked)
         return {_recipe(name): number for name, number in found.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -57,6 +57,7 @@ class SQLStore:
     :param value_limit: the most values of a letter's arguments that are kept for searches; 0 for none, also
         not of its message.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
+    :param namespaces: those whose rows are seen and changed; None for all.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -69,9 +70,12 @@ class SQLStore:
         client: Client | None = None,
         value_limit: int = 24,
         redactor: Redactor = KNOWN,
+        namespaces: Sequence[str] | None = ("",),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database: Database = Database(url, timeout=timeout, client=client)
+        self.database: Database = Database(
+            url, timeout=timeout, client=client, namespaces=namespaces
+        )
         transactions = Transactions(
             self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
         )
@@ -122,6 +126,7 @@ class SQLStore:
             client=client,
             value_limit=settings.search_values,
             redactor=Redactor(settings.redact, settings.search_redacted_key),
+            namespaces=settings.namespaces,
         )
 
     def __repr__(self) -> str:

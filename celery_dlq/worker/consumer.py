@@ -407,6 +407,7 @@ def _check(app: Any) -> None:
     :raises MissingExtra: a setting needs a library that is not installed.
     """
     queue = app.dead_letter_queue
+    queue.settings.own_namespace  # noqa: B018 - a worker that sees several would not know what to write
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()

@@ -31,6 +31,7 @@ from celery_dlq.model.fingerprint import (
     fingerprint,
     fixed_words,
     own_fingerprint,
+    within,
     words_of,
 )
 from celery_dlq.model.letter import DeadLetter, Failure
@@ -243,10 +244,13 @@ class Grouping:
     """The recipe for the groups of failures.
 
     :param recipe: the user's function; None for the built-in recipe.
+    :param namespace: that of the app.
     """
 
-    def __init__(self, redactor: Redactor, recipe: Callable[..., Any] | None = None) -> None:
-        self._redactor, self._recipe = redactor, recipe
+    def __init__(
+        self, redactor: Redactor, recipe: Callable[..., Any] | None = None, namespace: str = ""
+    ) -> None:
+        self._redactor, self._recipe, self._namespace = redactor, recipe, namespace
         self._has_reported = False
 
     @property
@@ -279,13 +283,14 @@ class Grouping:
         recipe = self.recipe if own else ""
         if grounds.recipe != recipe:
             grounds = replace(grounds, recipe=recipe)
-        return letter.with_(fingerprint=own or fingerprint(failure), grounds=grounds), problem
+        name = within(letter.namespace, own or fingerprint(failure))
+        return letter.with_(fingerprint=name, grounds=grounds), problem
 
     def fingerprint_of(self, task: str, failed: Failure, args: Any, kwargs: Any) -> str:
         """The fingerprint of the letter of ``failed``, which is not made yet."""
         named, shown = self._redactor.named(task, args), self._redactor.display
         failure = self._input(task, failed, failed.grounds, shown(named), shown(kwargs))
-        return self._ask(failure)[0] or fingerprint(failure)
+        return within(self._namespace, self._ask(failure)[0] or fingerprint(failure))
 
     def _input(
         self, task: str, failed: DeadLetter | Failure, grounds: Grounds, args: Any, kwargs: Any

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from sqlalchemy import ColumnElement, Table
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.namespaces import is_ours
 
 #: The key in a connection's ``info`` of the calls that follow its transaction.
 _AFTER_COMMIT = "celery_dlq_after_commit"
@@ -127,6 +129,10 @@ class StoreRole:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def ours(self, table: Table) -> ColumnElement[bool]:
+        """:func:`~celery_dlq.store.database.namespaces.is_ours`, in this transaction."""
+        return is_ours(self.connection, table)
 
     def within(self: R, connection: Connection) -> R:
         """This role, in the transaction of ``connection``."""

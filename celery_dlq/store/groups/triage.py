@@ -27,6 +27,7 @@ from celery_dlq.model.group import (
     within_hour,
 )
 from celery_dlq.model.states import State
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.rows.query import is_of_group, newest_of, one_of
@@ -89,9 +90,11 @@ def group_from(row: Row, now: datetime | None = None) -> Group:
 def locked(connection: Connection, fingerprint: str) -> Sequence[Row]:
     """The rows of a group, the largest first, locked until the transaction ends. There are several rows only
     if custom fingerprints collide."""
-    stored = select(group).where(group.c.fingerprint == safe_text(fingerprint)).with_for_update()
-    largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
-    return connection.execute(largest).mappings().all()
+    its = group.c.fingerprint == safe_text(fingerprint), is_ours(connection, group)
+    largest = (
+        select(group).where(*its).order_by(group.c.total_count.desc(), *group.primary_key.columns)
+    )
+    return connection.execute(largest.with_for_update()).mappings().all()
 
 
 def decided(

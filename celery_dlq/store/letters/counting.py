@@ -21,6 +21,7 @@ from celery_dlq.errors import FilterError
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Number, TypeCount
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import arrival, cell, group, letter, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
@@ -38,10 +39,12 @@ from celery_dlq.store.rows.query import (
 from celery_dlq.store.rows.rows import read_row
 
 #: The fields of a filter that the cells know, as letters do.
-_CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons", "route"})
+_CELL_FIELDS = frozenset(
+    {"task", "exception", "queue", "reason", "without_reasons", "route", "namespace"}
+)
 
 #: The fields of a filter that arrivals know.
-_ARRIVAL_FIELDS = frozenset({"task", "exception"})
+_ARRIVAL_FIELDS = frozenset({"task", "exception", "namespace"})
 
 #: The most letters since ``until`` that are counted one by one and subtracted. ``until`` is often the moment
 #: when a person asked for an act, and few letters have arrived since then.
@@ -102,7 +105,8 @@ class Counts(StoreRole):
         """The values of ``field``, such as ``exception`` or ``release``, that stored letters have."""
         name = "exception_type" if field == "exception" else field
         column = cell.c[name] if name in cell.c else letter.c[name]
-        found = self.connection.scalars(select(column).distinct().limit(NAMES_LIMIT))
+        ours = select(column).where(self.ours(column.table))
+        found = self.connection.scalars(ours.distinct().limit(NAMES_LIMIT))
         return sorted(filter(None, found))
 
     @reads
@@ -132,7 +136,7 @@ class Counts(StoreRole):
                 func.sum(case((in_states(OPEN_STATES), 1), else_=0)).label("open"),
                 func.max(letter.c.id).label("id"),
             )
-            .where(letter.c.rule.in_(sorted(rules)))
+            .where(letter.c.rule.in_(sorted(rules)), self.ours(letter))
             .group_by(letter.c.exception_type, letter.c.rule)
             .order_by(_EACH.desc(), letter.c.exception_type, letter.c.rule)
             .limit(limit)
@@ -144,7 +148,12 @@ class Counts(StoreRole):
         found = self.connection.execute(joined).mappings()
         # The redrives that ended, by exception type.
         ended = {
-            name: sums_by(self.connection, func.sum(column), cell.c.exception_type, where=[])
+            name: sums_by(
+                self.connection,
+                func.sum(column),
+                cell.c.exception_type,
+                where=[self.ours(cell)],
+            )
             for name, column in (
                 ("succeeded", cell.c.succeeded_count),
                 ("failed", cell.c.failed_count),
@@ -169,7 +178,7 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     if late is not None:
         # By the minute, so that these are about as many.
         later = arrival.c.minute >= late.replace(second=0, microsecond=0)
-        if sum_of(connection, arrival.c.count, later) > LATE_LIMIT:
+        if sum_of(connection, arrival.c.count, later, is_ours(connection, arrival)) > LATE_LIMIT:
             return None
     narrowed = replace(wanted, until=None)
     asked, parts, rollup = narrowed.given - {"states"}, [], cell
@@ -199,7 +208,10 @@ def _apart(connection: Connection, wanted: Filter) -> list[Part]:
     same = [group.c.task == cell.c.task, group.c.exception_type == cell.c.exception_type]
     theirs = select(group.c.task).where(*same, *group_conditions(connection, group, wanted))
     kinds = select(cell.c.exception_type).where(
-        cell.c.reason.in_(reasons), cell.c.open_count > 0, theirs.correlate(cell).exists()
+        is_ours(connection, cell),
+        cell.c.reason.in_(reasons),
+        cell.c.open_count > 0,
+        theirs.correlate(cell).exists(),
     )
     # An index has the exception type, and most of these letters have types of their own.
     types = sorted(connection.scalars(kinds.distinct())) if reasons else []
@@ -244,24 +256,28 @@ class OverTime(StoreRole):
     def by_minute(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each minute from ``since`` on that has some."""
         at = arrival.c.minute
-        return sums_by(self.connection, func.sum(arrival.c.count), at, where=[at >= since])
+        ours = [self.ours(arrival), at >= since]
+        return sums_by(self.connection, func.sum(arrival.c.count), at, where=ours)
 
     @reads
     def by_hour(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each hour from ``since`` on that has some."""
         at = trend.c.hour
-        return sums_by(self.connection, func.sum(trend.c.count), at, where=[at >= since])
+        ours = [self.ours(trend), at >= since]
+        return sums_by(self.connection, func.sum(trend.c.count), at, where=ours)
 
     @reads
     def releases(self, fingerprint: str) -> list[ReleaseCount] | None:
         """The open letters of a group by the release that failed last, the newest release first; letters
         without a release are left out. None if more than :data:`MOST_READ` would have to be read: no index
         has the release."""
-        known = sum_of(self.connection, group.c.open_count, group.c.fingerprint == fingerprint)
+        its = group.c.fingerprint == fingerprint, self.ours(group)
+        known = sum_of(self.connection, group.c.open_count, *its)
         if known > MOST_READ:
             return None
         release, began = letter.c.release, func.min(letter.c.last_failed_at)
-        of_group = [letter.c.fingerprint == fingerprint, in_states(OPEN_STATES), release != ""]
+        of_group = [letter.c.fingerprint == fingerprint, self.ours(letter)]
+        of_group += [in_states(OPEN_STATES), release != ""]
         counted = select(release, _EACH, began).where(*of_group).group_by(release)
         newest_first = counted.order_by(began.desc(), release.desc())
         return [ReleaseCount(*row) for row in self.connection.execute(newest_first)]

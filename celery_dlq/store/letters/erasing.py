@@ -20,6 +20,7 @@ from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -90,7 +91,9 @@ class Erasing(StoreRole):
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        stored = sa.select(letter.c.id, letter.c.task_id).where(
+            letter.c.id > after, self.ours(letter)
+        )
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
         return [row.task_id for row in rows], rows[-1].id if rows else after
 
@@ -100,8 +103,8 @@ class Erasing(StoreRole):
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        waiting = sa.select(parked).where(IS_PARKED, parked.c.id > after).order_by(parked.c.id)
-        rows = self.connection.execute(waiting.limit(limit)).mappings().all()
+        waiting = sa.select(parked).where(self.ours(parked), IS_PARKED, parked.c.id > after)
+        rows = self.connection.execute(waiting.order_by(parked.c.id).limit(limit)).mappings().all()
         return [parked_letter(row) for row in rows], rows[-1]["id"] if rows else after
 
     @writes
@@ -125,7 +128,7 @@ class Erasing(StoreRole):
         stored = (
             sa.select(*MEMBER)
             .where(one_of(self.connection, letter.c.task_id, sorted(task_ids)))
-            .where(in_states(DELETABLE_STATES))
+            .where(self.ours(letter), in_states(DELETABLE_STATES))
             .order_by(letter.c.id)
             .with_for_update()
         )
@@ -162,7 +165,7 @@ class Erasing(StoreRole):
     def erase_operations(self, task_ids: Collection[str]) -> None:
         """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
         for operation_id in _operations_of(self.connection, task_ids):
-            is_it = operation.c.id == operation_id
+            is_it = sa.and_(self.ours(operation), operation.c.id == operation_id)
             ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
             row = self.connection.execute(ended).mappings().one_or_none()
             if row is not None:
@@ -207,7 +210,9 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
     :param name: of the subject, in the detail.
     """
     about = sa.and_(
-        one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
+        is_ours(connection, acts),
+        one_of(connection, acts.c.subject, sorted(subjects)),
+        acts.c.act.not_in(_KEPT_ACTS),
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
     for row in connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all():
@@ -241,6 +246,7 @@ def _mentions(
     is_json = any(column is one for one in JSON)
     forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
     found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
+    found = sa.and_(is_ours(connection, column.table), found)
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]

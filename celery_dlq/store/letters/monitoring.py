@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, func, select
+from sqlalchemy import Column, ColumnElement, and_, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.automation import AutoState
@@ -21,6 +21,7 @@ from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.base import Cell, Measures, Stats
 from celery_dlq.store.candidates import BY_ITSELF, count_held
 from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import arrival, cell, group, handling, letter, sending, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
@@ -85,8 +86,10 @@ class Monitoring(StoreRole):
             parked=states[State.PARKED],
             overdue=parked.count_overdue(self.connection),
             operations=_by_kind(self.connection, OperationState, tables.operation.c.state),
-            aborted_at=self.connection.scalar(_ABORTED_AT),
-            deaths=count_rows(self.connection, tables.delivery, tables.delivery.c.death != ""),
+            aborted_at=self.connection.scalar(_ABORTED_AT.where(self.ours(tables.operation))),
+            deaths=count_rows(
+                self.connection, tables.delivery, self.ours(tables.delivery), tables.delivery.c.death != ""
+            ),
             circuits=_by_name(
                 self.connection, CircuitState, tables.breaker.c.task, tables.breaker.c.state, _IS_LIMITED
             ),
@@ -97,7 +100,8 @@ class Monitoring(StoreRole):
                 self.connection, TicketKind, tables.ticket.c.kind, tables.ticket.c.fingerprint.in_(_OPEN)
             ),
             auto_redrives={
-                name: AutoState(state) for name, state in self.connection.execute(_AUTOMATIONS)
+                name: AutoState(state)
+                for name, state in self.connection.execute(_AUTOMATIONS.where(self.ours(tables.automation)))
             },
             auto_letters=_by_name(
                 self.connection, SendingState, handling.c.name, sending.c.state,
@@ -116,26 +120,33 @@ def _count_states(connection: Connection) -> dict[State, int]:
     """How many letters are in each state."""
     sums = [func.coalesce(func.sum(group.c[name]), 0) for name in COUNTS]
     opened, resolved, discarded = (
-        int(number) for number in connection.execute(select(*sums)).one()
+        int(number)
+        for number in connection.execute(select(*sums).where(is_ours(connection, group))).one()
     )
     # Few letters are on their way at a time, so these are counted. The many dead ones are the rest.
-    moving = count_rows(connection, letter, in_states([State.CLAIMED, State.REDRIVEN]))
+    on_their_way = is_ours(connection, letter), in_states([State.CLAIMED, State.REDRIVEN])
+    moving = count_rows(connection, letter, *on_their_way)
     # Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
     # redriven letters would have to be read.
-    claimed = min(moving, sum_of(connection, tables.claim.c.letters))
+    claimed = min(
+        moving, sum_of(connection, tables.claim.c.letters, is_ours(connection, tables.claim))
+    )
     return {
         State.DEAD: opened - moving,
         State.CLAIMED: claimed,
         State.REDRIVEN: moving - claimed,
         State.RESOLVED: resolved,
         State.DISCARDED: discarded,
-        State.PARKED: count_rows(connection, tables.parked, IS_PARKED),
+        State.PARKED: count_rows(
+            connection, tables.parked, is_ours(connection, tables.parked), IS_PARKED
+        ),
     }
 
 
 def _open_by(connection: Connection, column: Column[str]) -> dict[str, int]:
     open_count = column.table.c.open_count
-    found = sums_by(connection, func.sum(open_count), column, where=[open_count > 0])
+    ours = [is_ours(connection, column.table), open_count > 0]
+    found = sums_by(connection, func.sum(open_count), column, where=ours)
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -143,7 +154,9 @@ def _oldest_open(connection: Connection) -> datetime | None:
     """The time of the oldest failure among the open letters."""
     # A query for each stored state, because the index is in the order of time only within one state.
     firsts = [
-        select(func.min(letter.c.last_failed_at)).where(letter.c.state == state.value)
+        select(func.min(letter.c.last_failed_at)).where(
+            is_ours(connection, letter), letter.c.state == state.value
+        )
         for state in (State.DEAD, State.REDRIVEN)
     ]
     moments = [connection.scalar(first) for first in firsts]
@@ -159,7 +172,8 @@ def _last_week(connection: Connection, now: datetime) -> Sequence[Any]:
         func.sum(trend.c.count).label("arrived"),
     )
     since = now - timedelta(seconds=AGE_BOUNDS[-2])
-    return connection.execute(summed.where(trend.c.hour > since).group_by(trend.c.hour)).all()
+    lately = summed.where(is_ours(connection, trend), trend.c.hour > since)
+    return connection.execute(lately.group_by(trend.c.hour)).all()
 
 
 def _usual(hours: Sequence[Any], now: datetime) -> float | None:
@@ -181,13 +195,11 @@ def _ages(
     :param hours: the last week.
     :param total: the number of open letters.
     """
-    at = letter.c.last_failed_at
+    at, is_open = letter.c.last_failed_at, and_(is_ours(connection, letter), in_states(OPEN_STATES))
     edges = [now - timedelta(seconds=bound) for bound in AGE_BOUNDS[:-1]]
     younger = [
         int(sum(hour.open for hour in hours if hour.begin > edge))
-        + count_rows(
-            connection, letter, in_states(OPEN_STATES), at > edge, at < hour_of(edge) + _HOUR
-        )
+        + count_rows(connection, letter, is_open, at > edge, at < hour_of(edge) + _HOUR)
         for edge in edges
     ]
     # Letters may have failed again between two of these statements.
@@ -198,7 +210,7 @@ def _ages(
 def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:
     """Arrivals by hour, counted back from ``now``, oldest hour first."""
     hours = [0] * HOURS
-    lately = [arrival.c.minute > now - timedelta(hours=HOURS)]
+    lately = [is_ours(connection, arrival), arrival.c.minute > now - timedelta(hours=HOURS)]
     found = sums_by(connection, func.sum(arrival.c.count), arrival.c.minute, where=lately)
     for minute, number in found.items():
         # Failures of a worker whose clock is ahead count for the current hour.
@@ -209,14 +221,18 @@ def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:
 
 def _cells(connection: Connection) -> tuple[Cell, ...]:
     names = cell.c.task, cell.c.queue, cell.c.exception_type, cell.c.reason
-    added = select(
-        *names,
-        func.sum(cell.c.open_count).label("open"),
-        func.sum(cell.c.arrived_count).label("arrived"),
-        func.sum(cell.c.succeeded_count).label("succeeded"),
-        func.sum(cell.c.failed_count).label("failed"),
-        func.min(cell.c.first_seen_at).label("first_seen_at"),
-    ).group_by(*names)
+    added = (
+        select(
+            *names,
+            func.sum(cell.c.open_count).label("open"),
+            func.sum(cell.c.arrived_count).label("arrived"),
+            func.sum(cell.c.succeeded_count).label("succeeded"),
+            func.sum(cell.c.failed_count).label("failed"),
+            func.min(cell.c.first_seen_at).label("first_seen_at"),
+        )
+        .where(is_ours(connection, cell))
+        .group_by(*names)
+    )
     sums = "open", "arrived", "succeeded", "failed"
     return tuple(
         # Sums are decimals on some databases.
@@ -229,7 +245,8 @@ def _by_kind(
     connection: Connection, kind: type[K], column: Column[str], *where: ColumnElement[bool]
 ) -> dict[K, int]:
     """How many rows have each value of ``column``."""
-    found = sums_by(connection, func.count(), column, where=where)
+    ours = is_ours(connection, column.table)
+    found = sums_by(connection, func.count(), column, where=[ours, *where])
     return {one: found.get(one.value, 0) for one in kind}
 
 
@@ -241,5 +258,6 @@ def _by_name(
     *where: ColumnElement[bool],
 ) -> dict[tuple[str, K], int]:
     """How many rows have each name and value of ``column``."""
-    found = sums_by(connection, func.count(), name, column, where=where)
+    ours = is_ours(connection, name.table)
+    found = sums_by(connection, func.count(), name, column, where=[ours, *where])
     return {(one, kind(value)): number for (one, value), number in found.items()}

@@ -19,11 +19,19 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import parked
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, within
-from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
+from celery_dlq.store.rows.query import (
+    IS_PARKED,
+    begins_with,
+    conditions,
+    count_rows,
+    narrow_to,
+    one_of,
+)
 from celery_dlq.store.rows.rows import parked_letter, parked_row, stored_id
 
 #: The message was sent.
@@ -42,7 +50,9 @@ def count_overdue(connection: Connection) -> int:
     """How many retries were due :data:`~celery_dlq.store.base.PARKED_OVERDUE_S` seconds ago and have not been
     sent."""
     before = clock.now(connection) - timedelta(seconds=PARKED_OVERDUE_S)
-    return count_rows(connection, parked, IS_PARKED, parked.c.due_at < before)
+    return count_rows(
+        connection, parked, is_ours(connection, parked), IS_PARKED, parked.c.due_at < before
+    )
 
 
 class Parked(StoreRole):
@@ -86,7 +96,8 @@ class Parked(StoreRole):
         now = clock.now(self.connection)
         due = (
             select(parked.c.id, _SIZE)
-            .where(IS_PARKED, parked.c.place == place, parked.c.next_at <= now)
+            .where(self.ours(parked), IS_PARKED)
+            .where(parked.c.place == place, parked.c.next_at <= now)
             .order_by(parked.c.next_at, parked.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -166,7 +177,7 @@ class Parked(StoreRole):
         """Seconds until a retry of ``place`` may be taken, below zero if the retry is overdue; None if no
         retry waits."""
         waiting = select(func.min(parked.c.next_at)).where(IS_PARKED, parked.c.place == place)
-        first = self.connection.scalar(waiting)
+        first = self.connection.scalar(waiting.where(self.ours(parked)))
         return (
             None if first is None else float((first - clock.now(self.connection)).total_seconds())
         )
@@ -180,6 +191,7 @@ class Parked(StoreRole):
     def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:
         """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
         states of ``wanted`` are ignored. Retries that are being sent are not changed."""
+        narrow_to(self.connection, wanted)
         at = clock.now(self.connection)
         early = update(parked).where(UNTOUCHED, *conditions(self.connection, wanted, parked))
         moved = self.connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
@@ -196,12 +208,13 @@ class Parked(StoreRole):
         copy of such a retry would run."""
         before = clock.now(self.connection) - timedelta(seconds=older_than_s)
         old = delete(parked).where(parked.c.state == RELEASED, parked.c.next_at < before)
-        return self.connection.execute(old).rowcount
+        return self.connection.execute(old.where(self.ours(parked))).rowcount
 
 
 def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
     """The retry of ``task_id`` (as stored) that waits and is due first."""
-    of_it = select(parked).where(IS_PARKED, parked.c.task_id == task_id)
+    its = IS_PARKED, parked.c.task_id == task_id, is_ours(connection, parked)
+    of_it = select(parked).where(*its)
     row = connection.execute(of_it.order_by(parked.c.due_at).limit(1)).mappings().one_or_none()
     return None if row is None else parked_letter(row)
 

@@ -52,6 +52,7 @@ _FACT_COLUMNS = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
     letter.c.exception_type, letter.c.queue, letter.c.reason, letter.c.route,
+    letter.c.namespace,
 )  # fmt: skip
 
 
@@ -126,7 +127,8 @@ def _lock_batch(
     stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
     asked = {item.task_id for item in batch if not redrive_of(item)} & stored.keys()
     still_open = [stored[key] for key in asked if stored[key].facts.state in OPEN_STATES]
-    apart = named_apart(batch, identities_of(connection, still_open))
+    namespaces = {key: one.member.namespace for key, one in stored.items()}
+    apart = named_apart(batch, identities_of(connection, still_open), namespaces)
     others = {item.task_id for item in apart} - {item.task_id for item in batch}
     if not others:
         return batch, stored
@@ -138,7 +140,8 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     """The identities that the messages of ``stored`` have, or had before they were edited, by id."""
     tasks = {one.task_id: one.member.task for one in stored}
     ids = {one.id: one.task_id for one in stored}
-    found = {key: {identity(task)} for key, task in tasks.items()}
+    names = {one.task_id: one.member.namespace for one in stored}
+    found = {key: {identity(task, namespace=names[key])} for key, task in tasks.items()}
     if not found:
         return found
     sizes = connection.execute(select(content.c.id, SIZE).where(content.c.id.in_(ids)))
@@ -146,7 +149,7 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     edited = select(change.c.task_id, change.c.body)
     edits = connection.execute(edited.where(one_of(connection, change.c.task_id, [*tasks])))
     for key, body in (*((ids[at], body) for at, body in bodies.items()), *map(tuple, edits)):
-        found[key].add(identity(tasks[key], digest_of(body)))
+        found[key].add(identity(tasks[key], digest_of(body), names[key]))
     return found
 
 

@@ -24,6 +24,7 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
@@ -80,7 +81,9 @@ class Audit(StoreRole):
         :param group: only acts that were about the group with this fingerprint, and acts on the newest
             operations that chose it.
         """
-        found: Conditions = [] if after is None else [audit.c.id < _id(after)]
+        found: Conditions = [self.ours(audit)]
+        if after is not None:
+            found.append(audit.c.id < _id(after))
         if act is not None:
             found.append(audit.c.act == act)
         if who is not None:
@@ -160,7 +163,10 @@ class History(StoreRole):
             )
         if bounds.audit is not None:
             old.append((audit, audit.c.at < bounds.audit))
-        return sum(_delete(self.connection, table, condition, limit) for table, condition in old)
+        return sum(
+            _delete(self.connection, table, and_(self.ours(table), condition), limit)
+            for table, condition in old
+        )
 
 
 def _old_history(before: datetime) -> Iterator[tuple[Table, ColumnElement[bool]]]:
@@ -215,7 +221,7 @@ class Edits(StoreRole):
         """The history of a letter's message, oldest first."""
         of_it = (
             select(tables.change)
-            .where(tables.change.c.task_id == stored_id(task_id))
+            .where(tables.change.c.task_id == stored_id(task_id), self.ours(tables.change))
             .order_by(tables.change.c.id)
         )
         rows = self.connection.execute(of_it).mappings()
@@ -246,10 +252,11 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
 def lock_dead(connection: Connection, task_id: str) -> Row | None:
     """The row of a ``DEAD`` letter with its message, locked until the transaction ends; None if there is no
     such letter, or it is not ``DEAD``."""
-    stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
-    found = connection.execute(stored).mappings().one_or_none()
+    its = letter.c.task_id == stored_id(task_id), is_ours(connection, letter)
+    found = connection.execute(WHOLE.where(*its).with_for_update()).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
+    narrow(connection, found["namespace"])
     return with_body(connection, found)
 
 

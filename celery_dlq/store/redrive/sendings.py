@@ -16,6 +16,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import claims
@@ -85,7 +86,7 @@ _DROP = (
 
 def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
     """The redrives of a letter, oldest first."""
-    of_it = _READ.where(sending.c.task_id == stored_id(task_id))
+    of_it = _READ.where(sending.c.task_id == stored_id(task_id), is_ours(connection, sending))
     rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
     return [read_row(Sending, row) for row in rows]
 
@@ -106,7 +107,7 @@ class Sendings(StoreRole):
 
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [sending.c.operation == operation_id]
+        found: Conditions = [sending.c.operation == operation_id, self.ours(sending)]
         named = sorted(state.value for state in states)
         if named:
             found.append(_STATE.in_(named))
@@ -177,7 +178,8 @@ class Sendings(StoreRole):
         """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
         many of these letters failed again, and how many have an outcome. Only the latest operations are
         looked through."""
-        newest = sa.select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
+        ours = sa.select(operation.c.id).where(self.ours(operation))
+        newest = ours.order_by(operation.c.created_at.desc()).limit(_LATEST)
         ids = list(self.connection.scalars(newest))
         failed = sa.case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
         ended = (
@@ -236,7 +238,9 @@ class Sendings(StoreRole):
         )
         unknown = {"state": SendingState.UNKNOWN.value, "why": "no outcome came", "ended_at": now}
         return sum(
-            self.connection.execute(sa.update(sending).where(given_up).values(unknown)).rowcount
+            self.connection.execute(
+                sa.update(sending).where(given_up, self.ours(sending)).values(unknown)
+            ).rowcount
             for given_up in (lost, left)
         )
 

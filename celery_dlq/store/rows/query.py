@@ -3,7 +3,9 @@ groups."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +14,11 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import safe_text
+from celery_dlq.errors import FilterError, NamespaceError
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import is_ours, narrow, seen
 from celery_dlq.store.database.tables import (
     auto_hold,
     claim,
@@ -44,7 +48,7 @@ _CONTENT = [column for column in content.columns if column.name not in ("id", "b
 WHOLE = sa.select(letter, *_CONTENT, SIZE, body_of(1), IS_CLAIMED).join(content, OF_LETTER)
 
 #: The fields of a filter that groups can answer, too.
-GROUP_FIELDS = frozenset({"task", "exception", "group"})
+GROUP_FIELDS = frozenset({"task", "exception", "group", "namespace"})
 
 Conditions = list[sa.ColumnElement[bool]]
 
@@ -56,8 +60,9 @@ def begins_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
 
 
 def group_conditions(connection: Connection, table: sa.Table, wanted: Filter) -> Conditions:
-    """The conditions of ``wanted`` on task, exception and group, for the letters' or groups' table."""
-    found: Conditions = []
+    """The conditions of ``wanted`` on namespace, task, exception and group, for the letters' or groups'
+    table."""
+    found: Conditions = [is_ours(connection, table, wanted.namespace)]
     for column, name in (("task", wanted.task), ("exception_type", wanted.exception)):
         if name:
             found.append(_named(connection, table, column, name))
@@ -189,6 +194,30 @@ def places(connection: Connection, wanted: Filter) -> Iterator[tuple[sa.Table, C
         yield parked, [IS_PARKED, *conditions(connection, wanted, parked)]
 
 
+def narrow_to(connection: Connection, wanted: Filter) -> None:
+    """Let the rest of the transaction see only the namespace of the letters of ``wanted``, and write into it.
+
+    :raises NamespaceError: they are of several.
+    """
+    names = seen(connection)
+    if len(names) > 1:
+        of_each = {name: replace(wanted, namespace=name) for name in names}
+        found = [name for name, its in of_each.items() if _has_any(connection, its)]
+        if len(found) > 1:
+            raise NamespaceError
+        for name in found:
+            narrow(connection, name)
+
+
+def _has_any(connection: Connection, wanted: Filter) -> bool:
+    for table in (letter, parked):
+        with contextlib.suppress(FilterError):  # the values of parked retries are not kept
+            found = conditions(connection, wanted, table)
+            if connection.execute(sa.select(table.c.id).where(*found).limit(1)).first():
+                return True
+    return False
+
+
 def newest_message(
     connection: Connection, key: tuple[str, str, str], states: Iterable[State]
 ) -> str:
@@ -226,8 +255,13 @@ def _named(
     that the index of letters is searched for full names."""
     name = safe_text(name)
     # Parked retries have no groups, and few rows.
-    stored = (table if table is parked else group).c[column]
-    ending = sa.select(stored).where(stored.endswith(f".{name}", autoescape=True)).distinct()
+    known = table if table is parked else group
+    stored = known.c[column]
+    ending = (
+        sa.select(stored)
+        .where(is_ours(connection, known), stored.endswith(f".{name}", autoescape=True))
+        .distinct()
+    )
     # SQLite's LIKE ignores case; names do not.
     same = [item for item in connection.scalars(ending) if item.endswith(f".{name}")]
     return table.c[column].in_([name, *sorted(same)])

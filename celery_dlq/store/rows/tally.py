@@ -45,8 +45,8 @@ _CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count"
 #: The primary key of a group: fingerprint, task, exception type.
 GroupKey = tuple[str, str, str]
 
-#: Letters are counted by these for monitoring: task, queue, reason, exception type, route.
-CellKey = tuple[str, str, str, str, str]
+#: Letters are counted by these for monitoring: task, queue, reason, exception type, route, and namespace.
+CellKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Member:
     release: str = ""
     #: Kept with a group that is new.
     place: str = ""
+    namespace: str = ""
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Member:
@@ -73,7 +74,7 @@ class Member:
         return cls(
             row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
             row["last_failed_at"], row["queue"], row["reason"], row["route"],
-            row.get("message", ""), row.get("release", ""), row.get("place", ""),
+            row.get("message", ""), row.get("release", ""), row.get("place", ""), row["namespace"],
         )  # fmt: skip
 
     @property
@@ -84,7 +85,8 @@ class Member:
     @property
     def cell(self) -> CellKey:
         """The key of its counts for monitoring."""
-        return self.task, self.queue, self.reason, self.exception_type, self.route
+        names = self.task, self.queue, self.reason, self.exception_type, self.route
+        return (*names, self.namespace) if self.namespace else names
 
 
 class Tally:
@@ -111,7 +113,10 @@ class Tally:
         cell["arrived_count"] += 1
         cell["failed_count"] += redriven
         minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
-        key = {"minute": minute, "task": after.task, "exception_type": after.exception_type}
+        key = {
+            "minute": minute, "task": after.task, "exception_type": after.exception_type,
+            "namespace": after.namespace,
+        }  # fmt: skip
         self._counts(tables.arrival, key)["count"] += 1
         self._trend(after)["count"] += 1
         self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
@@ -176,7 +181,10 @@ class Tally:
         return row
 
     def _trend(self, member: Member) -> dict[str, Any]:
-        key = {"fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at)}
+        key = {
+            "fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at),
+            "namespace": member.namespace,
+        }  # fmt: skip
         return self._counts(tables.trend, key)
 
     def _cell(self, member: Member) -> dict[str, Any]:
@@ -228,6 +236,7 @@ def _new_group(member: Member) -> dict[str, Any]:
         "last_seen_at": member.last_failed_at,
         "route": member.route,
         "place": member.place,
+        "namespace": member.namespace,
     }
 
 
@@ -240,6 +249,7 @@ def _new_cell(member: Member) -> dict[str, Any]:
         "reason": member.reason,
         "exception_type": member.exception_type,
         "route": member.route,
+        "namespace": member.namespace,
         **dict.fromkeys(_CELL_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
     }

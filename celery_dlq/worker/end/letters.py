@@ -205,6 +205,7 @@ def dead_letter(
         correlation_id=_text_or_none(sent.properties.get("correlation_id")),
         canvas=contents.canvas,
         tags=tags,
+        namespace=wiring.settings.own_namespace,
         envelope=sent,
     )
     return routed(wiring.grouping.grouped(letter), wiring.settings.routes)

@@ -151,7 +151,7 @@ def test_awaited_sendings_are_looked_up_by_their_letters(sqlite_store):
 
 def test_ids_are_looked_up_by_prefix_in_the_index(large):
     plan = plans(large, lambda: large.letters.match("0012"))
-    assert "uq_celery_dead_letter_task_id" in plan or "USING COVERING INDEX" in plan
+    assert "uq_celery_dead_letter_task_id" in plan or "task_id>?" in plan
 
 
 def test_the_store_at_a_glance_reads_letters_from_the_index_only(large):
