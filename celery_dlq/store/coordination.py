@@ -229,6 +229,7 @@ class Deliveries(StoreRole):
             ended_there = and_(delivery.c.ended.is_(True), delivery.c.process == process)
             began_later = or_(began_later, ended_there)
         later = select(delivery.c.task_id).where(
+            self.ours(delivery),
             delivery.c.task_id == stored_id(task_id),
             delivery.c.task == fit_text(delivery.c.task, task),
             or_(
@@ -257,7 +258,7 @@ class Deliveries(StoreRole):
     @writes
     def prune(self, before: datetime) -> int:
         """Delete the deliveries that started before ``before``; returns how many."""
-        old = delete(delivery).where(delivery.c.started_at < before)
+        old = delete(delivery).where(delivery.c.started_at < before, self.ours(delivery))
         return self.connection.execute(old).rowcount
 
 
@@ -266,6 +267,7 @@ def end_deliveries(connection: Connection, task_ids: Iterable[str]) -> None:
     more."""
     wanted = one_of(connection, delivery.c.task_id, sorted(set(task_ids)))
     running = update(delivery).where(wanted, delivery.c.ended.is_(False))
+    running = running.where(is_ours(connection, delivery))
     connection.execute(running.values(ended=True))
 
 

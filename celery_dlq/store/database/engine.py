@@ -13,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
 
+from celery_dlq.errors import NamespaceError
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.connections import Connections, close_at_fork
 from celery_dlq.store.database.dialects import dialect_for, parse_url
@@ -169,6 +170,8 @@ class Database:
         try:
             yield
         except exc.SQLAlchemyError as error:
+            if isinstance(error, exc.StatementError) and isinstance(error.orig, NamespaceError):
+                raise error.orig from None
             raise self.dialect.store_error(error, self.url) from error
 
 

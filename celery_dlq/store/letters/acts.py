@@ -18,6 +18,7 @@ from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import UNTOUCHED
@@ -281,7 +282,7 @@ def _closed_as_they_were(connection: Connection, keys: Sequence[LetterKey]) -> l
     stored = (
         select(*MEMBER, letter.c.closed_at)
         .where(one_of(connection, letter.c.task_id, sorted(as_they_were)))
-        .where(in_states(CLOSED_STATES))
+        .where(in_states(CLOSED_STATES), is_ours(connection, letter))
         .order_by(letter.c.id)
         .with_for_update()
     )

@@ -140,6 +140,7 @@ class Parked(StoreRole):
             self.connection, parked.c.parking, sorted({parking for parking, _ in copies})
         )
         stored = select(parked.c.id, parked.c.parking, parked.c.accepted).where(of_these)
+        stored = stored.where(self.ours(parked))
         rows = self.connection.execute(stored.order_by(parked.c.parking).with_for_update()).all()
         known = {row.parking: row.accepted for row in rows}
         first = {
@@ -162,8 +163,8 @@ class Parked(StoreRole):
         :param exact: whether only this message has names with this beginning. Otherwise, a copy that ran is
             taken for another message's.
         """
-        of_these = begins_with(parked.c.parking, beginning)
-        stored = select(parked.c.id, parked.c.accepted).where(of_these).order_by(parked.c.id)
+        of_these = begins_with(parked.c.parking, beginning), self.ours(parked)
+        stored = select(parked.c.id, parked.c.accepted).where(*of_these).order_by(parked.c.id)
         rows = self.connection.execute(stored.with_for_update()).all()
         waiting = [{"of_id": row.id, "of_copy": NO_COPY} for row in rows if row.accepted is None]
         if waiting:

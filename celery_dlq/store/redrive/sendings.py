@@ -218,7 +218,8 @@ class Sendings(StoreRole):
             of_these = one_of(
                 self.connection, sending.c.task_id, [task_id for *_, task_id in these]
             )
-            ran = sa.update(sending).where(of_these, sending.c.redrive == redrive)
+            its = of_these, sending.c.redrive == redrive, self.ours(sending)
+            ran = sa.update(sending).where(*its)
             self.connection.execute(ran.values(accepted=copy))
         return answers
 
@@ -258,7 +259,8 @@ class Sendings(StoreRole):
             for drop in drops
         ]  # fmt: skip
         if rows:
-            self.connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
+            ours = _DROP.where(self.ours(sending))
+            self.connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
         return [True] * len(rows)
 
 
@@ -272,7 +274,9 @@ def _lock(connection: Connection, task_ids: Iterable[str]) -> Known:
     """The redrives of ``task_ids``, locked until the transaction ends."""
     stored = (
         sa.select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
-        .where(one_of(connection, sending.c.task_id, sorted(task_ids)))
+        .where(
+            one_of(connection, sending.c.task_id, sorted(task_ids)), is_ours(connection, sending)
+        )
         .order_by(sending.c.task_id, sending.c.redrive)
         .with_for_update()
     )
@@ -362,7 +366,8 @@ def _end(connection: Connection, endings: Iterable[_Ending]) -> None:
         if redrive > 0
     ]
     if rows:
-        connection.execute(_END, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
+        ours = _END.where(is_ours(connection, sending))
+        connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
 
 
 def _in(*states: SendingState) -> sa.ColumnElement[bool]:

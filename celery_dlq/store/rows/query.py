@@ -199,14 +199,13 @@ def narrow_to(connection: Connection, wanted: Filter) -> None:
 
     :raises NamespaceError: they are of several.
     """
-    names = seen(connection)
+    names = [name for name in seen(connection) if wanted.namespace in (None, name)]
     if len(names) > 1:
-        of_each = {name: replace(wanted, namespace=name) for name in names}
-        found = [name for name, its in of_each.items() if _has_any(connection, its)]
-        if len(found) > 1:
-            raise NamespaceError
-        for name in found:
-            narrow(connection, name)
+        names = [one for one in names if _has_any(connection, replace(wanted, namespace=one))]
+    if len(names) > 1:
+        raise NamespaceError
+    for name in names:
+        narrow(connection, name)
 
 
 def _has_any(connection: Connection, wanted: Filter) -> bool:
