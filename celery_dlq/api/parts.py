@@ -99,13 +99,11 @@ class AppParts:
 
         :raises SettingsError: ``dlq_fingerprint`` cannot be imported, or cannot be called.
         """
-        given, namespaces = self.settings.fingerprint, self.settings.namespaces or ()
-        # A process that sees several makes no letters.
-        namespace = namespaces[0] if len(namespaces) == 1 else ""
+        given = self.settings.fingerprint
         if given is None:
-            return Grouping(self.redactor, namespace=namespace)
+            return Grouping(self.redactor)
         try:
-            return Grouping(self.redactor, find_hook(given), namespace)
+            return Grouping(self.redactor, find_hook(given))
         except SettingsError as error:
             raise SettingsError(f"dlq_fingerprint: {error} See {page('settings')}.") from error
 

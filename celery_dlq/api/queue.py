@@ -103,7 +103,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
                 Client(Role.SCRIBE, self.client.node),
                 secrets,
                 self.settings.namespaces,
-            ),
+            ),  # fmt: skip
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
             timeout=2 * timeout,

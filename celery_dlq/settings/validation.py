@@ -108,11 +108,7 @@ MAYBE_NAMES = Allowed(
 )
 NAMESPACE = Allowed(
     "a name of 1 to 64 letters, digits, '.', '-' and '_'; ''; a list of such names; or '*'",
-    lambda value: (
-        value == "*"
-        or _is_namespace(value)
-        or (_is_list(value) and bool(value) and all(map(_is_namespace, value)))
-    ),
+    lambda value: value == "*" or all(map(_is_namespace, (_is_list(value) and value) or [value])),
 )
 EXCEPTIONS = Allowed(
     "a list of exception classes or their dotted names",

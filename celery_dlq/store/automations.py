@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, insert, select
+from sqlalchemy import ColumnElement, Select, and_, insert, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.automation import (
@@ -140,7 +140,11 @@ class Automations(Candidates, Handlings):
 
         :param name: only those of this one.
         """
-        by = begins_with(operation.c.who, ACTOR) if name is None else _is_by(name)
+        by = (
+            begins_with(operation.c.who, ACTOR)
+            if name is None
+            else operation.c.who == actor_of(name)
+        )
         ours = self.ours(operation), operation.c.state.in_(_NOT_OVER)
         found = select(operation.c.id).where(*ours, by)
         in_order = operation.c.created_at, operation.c.id
@@ -184,8 +188,8 @@ class Automations(Candidates, Handlings):
         """
         named = [SendingState.SUCCEEDED.value, SendingState.FAILED.value]
         # MySQL does not accept a subquery with a limit.
-        ours = select(operation.c.id).where(self.ours(operation), _is_by(name))
-        newest = ours.order_by(operation.c.created_at.desc())
+        its = _is_by(self.connection, name)
+        newest = select(operation.c.id).where(its).order_by(operation.c.created_at.desc())
         ids = self.connection.scalars(newest.limit(_RUNS_BACK)).all()
         found: Conditions = [sending.c.operation.in_(ids), sending.c.state.in_(named)]
         if since is not None:
@@ -199,11 +203,8 @@ class Automations(Candidates, Handlings):
 
         :param since: only if it ended later.
         """
-        found = [
-            self.ours(operation),
-            _is_by(name),
-            operation.c.state == OperationState.ABORTED.value,
-        ]
+        is_by = _is_by(self.connection, name)
+        found = [is_by, operation.c.state == OperationState.ABORTED.value]
         if since is not None:
             found.append(operation.c.ended_at > since)
         latest = select(operation.c.id, operation.c.cause).where(*found)
@@ -241,8 +242,8 @@ def _add(
     return True
 
 
-def _is_by(name: str) -> ColumnElement[bool]:
-    return operation.c.who == actor_of(name)
+def _is_by(connection: Connection, name: str) -> ColumnElement[bool]:
+    return and_(is_ours(connection, operation), operation.c.who == actor_of(name))
 
 
 def _locked_state(connection: Connection, name: str) -> AutoState:

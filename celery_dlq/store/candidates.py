@@ -58,8 +58,7 @@ def count_held(connection: Connection) -> dict[str, int]:
     """How many open letters each automatic redrive holds."""
     of_it = letter.c.task_id == auto_hold.c.task_id, in_states(OPEN_STATES)
     is_open = select(1).where(*of_it).correlate(auto_hold).exists()
-    ours = is_ours(connection, auto_hold)
-    return sums_by(connection, func.count(), auto_hold.c.name, where=[ours, is_open])
+    return sums_by(connection, func.count(), auto_hold.c.name, where=[is_open])
 
 
 class Candidates(ListenedRole[StoreListener]):
@@ -115,8 +114,7 @@ class Candidates(ListenedRole[StoreListener]):
     def room(self, name: str, *, per_hour: int, most: int) -> int:
         """How many more letters a handler may get now: it is called ``per_hour`` times within an hour, and
         ``most`` letters wait for it at a time."""
-        its = and_(self.ours(handling), handling.c.name == name)
-        lately = clock.now(self.connection) - _HOUR
+        its, lately = handling.c.name == name, clock.now(self.connection) - _HOUR
         called = sum_of(self.connection, handling.c.tries, its, handling.c.queued_at > lately)
         is_queued = handling.c.state == HandlingState.QUEUED.value
         queued = count_rows(

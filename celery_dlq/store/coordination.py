@@ -84,12 +84,8 @@ class Leases(StoreRole):
 
 def _full(connection: Connection, name: str) -> str:
     """The name of a lease with the namespace. Any process that sees an operation may run it."""
-    names = seen(connection)
-    return (
-        name
-        if len(names) > 1 or name.startswith("operation.")
-        else f"{names[0]}:{name}".lstrip(":")
-    )
+    first, *others = seen(connection)
+    return name if not first or others or name.startswith("operation.") else f"{first}:{name}"
 
 
 def check_lease(connection: Connection, held: Lease) -> None:
@@ -147,11 +143,8 @@ class StoredCircuits(StoreRole):
             }  # fmt: skip
             # If two workers insert it at the same time, the second insert is refused, and its transaction
             # begins again.
-            new = (
-                insert(breaker)
-                if before is None
-                else update(breaker).where(_is_circuit(row_key), self.ours(breaker))
-            )
+            known_one = update(breaker).where(self.ours(breaker), _is_circuit(row_key))
+            new = insert(breaker) if before is None else known_one
             self.connection.execute(new.values(values))
             changed.append(after)
         return tuple(changed)

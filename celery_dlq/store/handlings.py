@@ -72,8 +72,8 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return {}
         now = clock.now(self.connection)
-        its = self.ours(handling), of_scope(scope), _is_due(_QUEUED, now)
-        due = select(handling.c.id, handling.c.sends).where(*its)
+        its = of_scope(scope), _is_due(_QUEUED, now)
+        due = select(handling.c.id, handling.c.sends).where(*its, self.ours(handling))
         rows = self.connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
         for sends in {row.sends for row in rows}:
             ids = [row.id for row in rows if row.sends == sends]
@@ -101,12 +101,11 @@ class Handlings(ListenedRole[StoreListener]):
         given_up = self.connection.execute(failed.values(lost)).rowcount
         again = update(handling).where(overdue, handling.c.tries < TRIES)
         self.connection.execute(again.values(_again(now, now, _LOST)))
-        others = and_(
-            self.ours(handling), handling.c.name == scope.name, handling.c.version != scope.version
-        )
+        others = and_(handling.c.name == scope.name, handling.c.version != scope.version)
         old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
         stale = _ended(_STALE, now, error=_REPLACED)
-        self.connection.execute(update(handling).where(others, old).values(stale))
+        ours = update(handling).where(self.ours(handling), others, old)
+        self.connection.execute(ours.values(stale))
         return given_up
 
     @reads
@@ -227,9 +226,7 @@ class Handlings(ListenedRole[StoreListener]):
         :param states: only those in these states; empty for all.
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [self.ours(handling)]
-        if after is not None:
-            found.append(handling.c.id < after)
+        found: Conditions = [self.ours(handling), *([handling.c.id < after] if after else [])]
         if name is not None:
             found.append(handling.c.name == name)
         if letter_id is not None:
@@ -244,7 +241,7 @@ class Handlings(ListenedRole[StoreListener]):
     def count(self, names: Collection[str]) -> Mapping[str, Mapping[HandlingState, int]]:
         """The number of handlings in each state, by automation, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
-        these = [self.ours(handling), handling.c.name.in_(sorted(names))]
+        these = [handling.c.name.in_(sorted(names))]
         columns = handling.c.name, handling.c.state
         found = sums_by(self.connection, func.count(), *columns, where=these)
         for (name, state), number in found.items():

@@ -59,7 +59,7 @@ class Regroupings(StoreRole):
     def begin(self, *, recipe: str, who: str, why: str) -> int:
         """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
         letters."""
-        number = count_rows(self.connection, letter, self.ours(letter))
+        number = count_rows(self.connection, letter)
         aliases.forget_claims(self.connection, recipe)
         aliases.mark(self.connection, recipe=recipe)
         audit.write_audit(
@@ -85,7 +85,7 @@ class Regroupings(StoreRole):
     @reads
     def waiting(self) -> Mapping[str, int]:
         """How many groups wait, by the recipe that they wait for; empty for aliases only."""
-        marked = [self.ours(group), group.c.regroup > ""]
+        marked = [group.c.regroup > ""]
         found = sums_by(self.connection, func.count(), group.c.regroup, where=marked)
         return {_recipe(name): number for name, number in found.items()}
 

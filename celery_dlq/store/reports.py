@@ -108,18 +108,9 @@ class RecorderReports(StoreRole):
 
         :param now: the time by the clock of the store.
         """
-        lately = [
-            self.ours(arrival),
-            arrival.c.minute > now - _DAY,
-            arrival.c.exception_type == _LOST,
-        ]
+        lately = [arrival.c.minute > now - _DAY, arrival.c.exception_type == _LOST]
         return Lost(
-            open=sum_of(
-                self.connection,
-                cell.c.open_count,
-                self.ours(cell),
-                cell.c.reason == Reason.LOST.value,
-            ),
+            open=sum_of(self.connection, cell.c.open_count, cell.c.reason == Reason.LOST.value),
             arrived=sum_of(self.connection, arrival.c.count, *lately),
             reports=_reports_since(self.connection, now - FADES),
         )

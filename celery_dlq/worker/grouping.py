@@ -244,13 +244,10 @@ class Grouping:
     """The recipe for the groups of failures.
 
     :param recipe: the user's function; None for the built-in recipe.
-    :param namespace: that of the app.
     """
 
-    def __init__(
-        self, redactor: Redactor, recipe: Callable[..., Any] | None = None, namespace: str = ""
-    ) -> None:
-        self._redactor, self._recipe, self._namespace = redactor, recipe, namespace
+    def __init__(self, redactor: Redactor, recipe: Callable[..., Any] | None = None) -> None:
+        self._redactor, self._recipe = redactor, recipe
         self._has_reported = False
 
     @property
@@ -290,7 +287,7 @@ class Grouping:
         """The fingerprint of the letter of ``failed``, which is not made yet."""
         named, shown = self._redactor.named(task, args), self._redactor.display
         failure = self._input(task, failed, failed.grounds, shown(named), shown(kwargs))
-        return within(self._namespace, self._ask(failure)[0] or fingerprint(failure))
+        return self._ask(failure)[0] or fingerprint(failure)
 
     def _input(
         self, task: str, failed: DeadLetter | Failure, grounds: Grounds, args: Any, kwargs: Any

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from support.auto_world import candidate
 from support.factories import T0, attempt, delivery, letter, operation, parking
 from support.stores import redriving
 from support.stores.history import edit

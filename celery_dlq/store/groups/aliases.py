@@ -223,8 +223,7 @@ def forget_claims(connection: Connection, recipe: str) -> None:
 def folded(connection: Connection) -> list[str]:
     """The groups into which the groups of one place were folded."""
     these = select(alias.c.fingerprint).where(
-        is_ours(connection, alias),
-        alias.c.why == AliasReason.FOLDED.value,
-        alias.c.fingerprint != "",
+        alias.c.why == AliasReason.FOLDED.value, alias.c.fingerprint != ""
     )
-    return list(connection.scalars(these.order_by(alias.c.fingerprint)))
+    ours = these.where(is_ours(connection, alias))
+    return list(connection.scalars(ours.order_by(alias.c.fingerprint)))

@@ -91,10 +91,9 @@ def locked(connection: Connection, fingerprint: str) -> Sequence[Row]:
     """The rows of a group, the largest first, locked until the transaction ends. There are several rows only
     if custom fingerprints collide."""
     its = group.c.fingerprint == safe_text(fingerprint), is_ours(connection, group)
-    largest = (
-        select(group).where(*its).order_by(group.c.total_count.desc(), *group.primary_key.columns)
-    )
-    return connection.execute(largest.with_for_update()).mappings().all()
+    stored = select(group).where(*its).with_for_update()
+    largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
+    return connection.execute(largest).mappings().all()
 
 
 def decided(

@@ -21,7 +21,6 @@ from celery_dlq.errors import FilterError
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Number, TypeCount
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import arrival, cell, group, letter, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
@@ -38,13 +37,11 @@ from celery_dlq.store.rows.query import (
 )
 from celery_dlq.store.rows.rows import read_row
 
-#: The fields of a filter that the cells know, as letters do.
-_CELL_FIELDS = frozenset(
-    {"task", "exception", "queue", "reason", "without_reasons", "route", "namespace"}
-)
-
 #: The fields of a filter that arrivals know.
 _ARRIVAL_FIELDS = frozenset({"task", "exception", "namespace"})
+
+#: The fields of a filter that the cells know, as letters do.
+_CELL_FIELDS = _ARRIVAL_FIELDS | {"queue", "reason", "without_reasons", "route"}
 
 #: The most letters since ``until`` that are counted one by one and subtracted. ``until`` is often the moment
 #: when a person asked for an act, and few letters have arrived since then.
@@ -148,12 +145,7 @@ class Counts(StoreRole):
         found = self.connection.execute(joined).mappings()
         # The redrives that ended, by exception type.
         ended = {
-            name: sums_by(
-                self.connection,
-                func.sum(column),
-                cell.c.exception_type,
-                where=[self.ours(cell)],
-            )
+            name: sums_by(self.connection, func.sum(column), cell.c.exception_type, where=[])
             for name, column in (
                 ("succeeded", cell.c.succeeded_count),
                 ("failed", cell.c.failed_count),
@@ -178,7 +170,7 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     if late is not None:
         # By the minute, so that these are about as many.
         later = arrival.c.minute >= late.replace(second=0, microsecond=0)
-        if sum_of(connection, arrival.c.count, later, is_ours(connection, arrival)) > LATE_LIMIT:
+        if sum_of(connection, arrival.c.count, later) > LATE_LIMIT:
             return None
     narrowed = replace(wanted, until=None)
     asked, parts, rollup = narrowed.given - {"states"}, [], cell
@@ -208,10 +200,7 @@ def _apart(connection: Connection, wanted: Filter) -> list[Part]:
     same = [group.c.task == cell.c.task, group.c.exception_type == cell.c.exception_type]
     theirs = select(group.c.task).where(*same, *group_conditions(connection, group, wanted))
     kinds = select(cell.c.exception_type).where(
-        is_ours(connection, cell),
-        cell.c.reason.in_(reasons),
-        cell.c.open_count > 0,
-        theirs.correlate(cell).exists(),
+        cell.c.reason.in_(reasons), cell.c.open_count > 0, theirs.correlate(cell).exists()
     )
     # An index has the exception type, and most of these letters have types of their own.
     types = sorted(connection.scalars(kinds.distinct())) if reasons else []
@@ -256,23 +245,20 @@ class OverTime(StoreRole):
     def by_minute(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each minute from ``since`` on that has some."""
         at = arrival.c.minute
-        ours = [self.ours(arrival), at >= since]
-        return sums_by(self.connection, func.sum(arrival.c.count), at, where=ours)
+        return sums_by(self.connection, func.sum(arrival.c.count), at, where=[at >= since])
 
     @reads
     def by_hour(self, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each hour from ``since`` on that has some."""
         at = trend.c.hour
-        ours = [self.ours(trend), at >= since]
-        return sums_by(self.connection, func.sum(trend.c.count), at, where=ours)
+        return sums_by(self.connection, func.sum(trend.c.count), at, where=[at >= since])
 
     @reads
     def releases(self, fingerprint: str) -> list[ReleaseCount] | None:
         """The open letters of a group by the release that failed last, the newest release first; letters
         without a release are left out. None if more than :data:`MOST_READ` would have to be read: no index
         has the release."""
-        its = group.c.fingerprint == fingerprint, self.ours(group)
-        known = sum_of(self.connection, group.c.open_count, *its)
+        known = sum_of(self.connection, group.c.open_count, group.c.fingerprint == fingerprint)
         if known > MOST_READ:
             return None
         release, began = letter.c.release, func.min(letter.c.last_failed_at)

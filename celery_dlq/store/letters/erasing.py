@@ -91,9 +91,8 @@ class Erasing(StoreRole):
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        stored = sa.select(letter.c.id, letter.c.task_id).where(
-            letter.c.id > after, self.ours(letter)
-        )
+        its = letter.c.id > after, self.ours(letter)
+        stored = sa.select(letter.c.id, letter.c.task_id).where(*its)
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
         return [row.task_id for row in rows], rows[-1].id if rows else after
 

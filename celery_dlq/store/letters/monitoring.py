@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, and_, func, select
+from sqlalchemy import Column, ColumnElement, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.automation import AutoState
@@ -79,6 +79,7 @@ class Monitoring(StoreRole):
     def measures(self) -> Measures:
         """The numbers that the metrics of a store show."""
         states = _count_states(self.connection)
+        automations = _AUTOMATIONS.where(self.ours(tables.automation))
         return Measures(
             cells=_cells(self.connection),
             open={state: states[state] for state in State if state in OPEN_STATES},
@@ -87,9 +88,7 @@ class Monitoring(StoreRole):
             overdue=parked.count_overdue(self.connection),
             operations=_by_kind(self.connection, OperationState, tables.operation.c.state),
             aborted_at=self.connection.scalar(_ABORTED_AT.where(self.ours(tables.operation))),
-            deaths=count_rows(
-                self.connection, tables.delivery, self.ours(tables.delivery), tables.delivery.c.death != ""
-            ),
+            deaths=count_rows(self.connection, tables.delivery, tables.delivery.c.death != ""),
             circuits=_by_name(
                 self.connection, CircuitState, tables.breaker.c.task, tables.breaker.c.state, _IS_LIMITED
             ),
@@ -100,8 +99,7 @@ class Monitoring(StoreRole):
                 self.connection, TicketKind, tables.ticket.c.kind, tables.ticket.c.fingerprint.in_(_OPEN)
             ),
             auto_redrives={
-                name: AutoState(state)
-                for name, state in self.connection.execute(_AUTOMATIONS.where(self.ours(tables.automation)))
+                name: AutoState(state) for name, state in self.connection.execute(automations)
             },
             auto_letters=_by_name(
                 self.connection, SendingState, handling.c.name, sending.c.state,
@@ -119,34 +117,26 @@ class Monitoring(StoreRole):
 def _count_states(connection: Connection) -> dict[State, int]:
     """How many letters are in each state."""
     sums = [func.coalesce(func.sum(group.c[name]), 0) for name in COUNTS]
-    opened, resolved, discarded = (
-        int(number)
-        for number in connection.execute(select(*sums).where(is_ours(connection, group))).one()
-    )
+    ours = select(*sums).where(is_ours(connection, group))
+    opened, resolved, discarded = (int(number) for number in connection.execute(ours).one())
     # Few letters are on their way at a time, so these are counted. The many dead ones are the rest.
-    on_their_way = is_ours(connection, letter), in_states([State.CLAIMED, State.REDRIVEN])
-    moving = count_rows(connection, letter, *on_their_way)
+    moving = count_rows(connection, letter, in_states([State.CLAIMED, State.REDRIVEN]))
     # Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
     # redriven letters would have to be read.
-    claimed = min(
-        moving, sum_of(connection, tables.claim.c.letters, is_ours(connection, tables.claim))
-    )
+    claimed = min(moving, sum_of(connection, tables.claim.c.letters))
     return {
         State.DEAD: opened - moving,
         State.CLAIMED: claimed,
         State.REDRIVEN: moving - claimed,
         State.RESOLVED: resolved,
         State.DISCARDED: discarded,
-        State.PARKED: count_rows(
-            connection, tables.parked, is_ours(connection, tables.parked), IS_PARKED
-        ),
+        State.PARKED: count_rows(connection, tables.parked, IS_PARKED),
     }
 
 
 def _open_by(connection: Connection, column: Column[str]) -> dict[str, int]:
     open_count = column.table.c.open_count
-    ours = [is_ours(connection, column.table), open_count > 0]
-    found = sums_by(connection, func.sum(open_count), column, where=ours)
+    found = sums_by(connection, func.sum(open_count), column, where=[open_count > 0])
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -195,11 +185,13 @@ def _ages(
     :param hours: the last week.
     :param total: the number of open letters.
     """
-    at, is_open = letter.c.last_failed_at, and_(is_ours(connection, letter), in_states(OPEN_STATES))
+    at = letter.c.last_failed_at
     edges = [now - timedelta(seconds=bound) for bound in AGE_BOUNDS[:-1]]
     younger = [
         int(sum(hour.open for hour in hours if hour.begin > edge))
-        + count_rows(connection, letter, is_open, at > edge, at < hour_of(edge) + _HOUR)
+        + count_rows(
+            connection, letter, in_states(OPEN_STATES), at > edge, at < hour_of(edge) + _HOUR
+        )
         for edge in edges
     ]
     # Letters may have failed again between two of these statements.
@@ -210,7 +202,7 @@ def _ages(
 def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:
     """Arrivals by hour, counted back from ``now``, oldest hour first."""
     hours = [0] * HOURS
-    lately = [is_ours(connection, arrival), arrival.c.minute > now - timedelta(hours=HOURS)]
+    lately = [arrival.c.minute > now - timedelta(hours=HOURS)]
     found = sums_by(connection, func.sum(arrival.c.count), arrival.c.minute, where=lately)
     for minute, number in found.items():
         # Failures of a worker whose clock is ahead count for the current hour.
@@ -245,8 +237,7 @@ def _by_kind(
     connection: Connection, kind: type[K], column: Column[str], *where: ColumnElement[bool]
 ) -> dict[K, int]:
     """How many rows have each value of ``column``."""
-    ours = is_ours(connection, column.table)
-    found = sums_by(connection, func.count(), column, where=[ours, *where])
+    found = sums_by(connection, func.count(), column, where=where)
     return {one: found.get(one.value, 0) for one in kind}
 
 
@@ -258,6 +249,5 @@ def _by_name(
     *where: ColumnElement[bool],
 ) -> dict[tuple[str, K], int]:
     """How many rows have each name and value of ``column``."""
-    ours = is_ours(connection, name.table)
-    found = sums_by(connection, func.count(), name, column, where=[ours, *where])
+    found = sums_by(connection, func.count(), name, column, where=where)
     return {(one, kind(value)): number for (one, value), number in found.items()}

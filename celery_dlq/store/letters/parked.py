@@ -22,16 +22,9 @@ from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import parked
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.rows import audit
+from celery_dlq.store.rows import audit, query
 from celery_dlq.store.rows.bodies import check_sizes, within
-from celery_dlq.store.rows.query import (
-    IS_PARKED,
-    begins_with,
-    conditions,
-    count_rows,
-    narrow_to,
-    one_of,
-)
+from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
 from celery_dlq.store.rows.rows import parked_letter, parked_row, stored_id
 
 #: The message was sent.
@@ -50,9 +43,7 @@ def count_overdue(connection: Connection) -> int:
     """How many retries were due :data:`~celery_dlq.store.base.PARKED_OVERDUE_S` seconds ago and have not been
     sent."""
     before = clock.now(connection) - timedelta(seconds=PARKED_OVERDUE_S)
-    return count_rows(
-        connection, parked, is_ours(connection, parked), IS_PARKED, parked.c.due_at < before
-    )
+    return count_rows(connection, parked, IS_PARKED, parked.c.due_at < before)
 
 
 class Parked(StoreRole):
@@ -192,7 +183,7 @@ class Parked(StoreRole):
     def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:
         """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
         states of ``wanted`` are ignored. Retries that are being sent are not changed."""
-        narrow_to(self.connection, wanted)
+        query.narrow_to(self.connection, wanted)
         at = clock.now(self.connection)
         early = update(parked).where(UNTOUCHED, *conditions(self.connection, wanted, parked))
         moved = self.connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount

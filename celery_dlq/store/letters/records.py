@@ -33,7 +33,7 @@ from celery_dlq.store.letters.parked import waiting_retry
 from celery_dlq.store.letters.save import IS_LETTER, Stored, identities_of, lock_stored, save_batch
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import sendings
-from celery_dlq.store.rows import audit
+from celery_dlq.store.rows import audit, query
 from celery_dlq.store.rows.audit import write_reports
 from celery_dlq.store.rows.bodies import (
     SIZE,
@@ -43,15 +43,7 @@ from celery_dlq.store.rows.bodies import (
     with_body,
 )
 from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
-from celery_dlq.store.rows.query import (
-    IS_CLAIMED,
-    IS_PARKED,
-    OF_LETTER,
-    WHOLE,
-    begins_with,
-    narrow_to,
-    one_of,
-)
+from celery_dlq.store.rows.query import IS_CLAIMED, IS_PARKED, OF_LETTER, WHOLE, begins_with, one_of
 from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id, without_secrets
 from celery_dlq.store.rows.tally import Tally
 from celery_dlq.store.rows.terms import add_terms, walked_by
@@ -216,7 +208,7 @@ class Letters(ListenedRole[StoreListener]):
     @writes
     def _reclassify(self, chunk: Sequence[NewVerdict], act: OngoingAct) -> tuple[int, OngoingAct]:
         """Change one chunk; returns how many letters were changed, and the act for the next chunk."""
-        narrow_to(self.connection, Filter(ids=tuple(change.task_id for change in chunk)))
+        query.narrow_to(self.connection, Filter(ids=tuple(change.task_id for change in chunk)))
         # In the order of the ids, so that two of these wait for each other and do not deadlock.
         in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
         done = sum(_set_verdict(self.connection, change) for change in in_order)
@@ -287,11 +279,9 @@ def _set_verdict(connection: Connection, change: NewVerdict) -> int:
     explanation = change.explanation
     values = fit(letter, {**vars(explanation), "verdict": explanation.verdict.value})
     changed = update(letter).where(
-        letter.c.task_id == stored_id(change.task_id),
-        letter.c.last_failed_at == change.failed_at,
-        is_ours(connection, letter),
+        letter.c.task_id == stored_id(change.task_id), letter.c.last_failed_at == change.failed_at
     )
-    return connection.execute(changed.values(values)).rowcount
+    return connection.execute(changed.where(is_ours(connection, letter)).values(values)).rowcount
 
 
 #: The name of the row that says how far this has come.

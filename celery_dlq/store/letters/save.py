@@ -127,8 +127,10 @@ def _lock_batch(
     stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
     asked = {item.task_id for item in batch if not redrive_of(item)} & stored.keys()
     still_open = [stored[key] for key in asked if stored[key].facts.state in OPEN_STATES]
-    namespaces = {key: one.member.namespace for key, one in stored.items()}
-    apart = named_apart(batch, identities_of(connection, still_open), namespaces)
+    owners = identities_of(connection, still_open)
+    used = {(key, one.member.namespace) for key, one in stored.items()}
+    owners |= {key: set() for key, name in used - {(one.task_id, one.namespace) for one in batch}}
+    apart = named_apart(batch, owners)
     others = {item.task_id for item in apart} - {item.task_id for item in batch}
     if not others:
         return batch, stored

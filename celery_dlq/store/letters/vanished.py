@@ -63,11 +63,9 @@ class Vanished(StoreRole):
         of_it = sending.c.operation == operation.c.id
         awaits = select(1).where(of_it, sending.c.state == SendingState.SENT.value).exists()
         stored = select(operation.c.id, operation.c.orders).where(
-            self.ours(operation),
-            operation.c.state.in_(_SENDS),
-            operation.c.broker == broker,
-            awaits,
+            operation.c.state.in_(_SENDS), operation.c.broker == broker, awaits
         )
+        stored = stored.where(self.ours(operation))
         found = self.connection.execute(stored.order_by(operation.c.created_at, operation.c.id))
         return {row.id: Orders.from_dict(json.loads(row.orders)).repair for row in found}
 

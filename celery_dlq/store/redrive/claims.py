@@ -27,13 +27,12 @@ from celery_dlq.base.redact import clip
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Claim, Filter, Operation
-from celery_dlq.store.database import tables
 from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
 from celery_dlq.store.database.namespaces import is_ours, narrow, seen
-from celery_dlq.store.database.tables import claim, letter, sending
+from celery_dlq.store.database.tables import claim, letter, operation, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
     after_commit,
@@ -256,9 +255,7 @@ class Claims(ListenedRole[StoreListener]):
 def _narrow(connection: Connection, operation_id: str) -> None:
     """See only the namespace of the operation from now on."""
     if len(seen(connection)) > 1:
-        stored = sa.select(tables.operation.c.namespace).where(
-            tables.operation.c.id == operation_id
-        )
+        stored = sa.select(operation.c.namespace).where(operation.c.id == operation_id)
         narrow(connection, connection.scalar(stored) or "")
 
 

@@ -82,8 +82,7 @@ class Audit(StoreRole):
             operations that chose it.
         """
         found: Conditions = [self.ours(audit)]
-        if after is not None:
-            found.append(audit.c.id < _id(after))
+        found += [] if after is None else [audit.c.id < _id(after)]
         if act is not None:
             found.append(audit.c.act == act)
         if who is not None:
@@ -163,10 +162,7 @@ class History(StoreRole):
             )
         if bounds.audit is not None:
             old.append((audit, audit.c.at < bounds.audit))
-        return sum(
-            _delete(self.connection, table, and_(self.ours(table), condition), limit)
-            for table, condition in old
-        )
+        return sum(_delete(self.connection, table, condition, limit) for table, condition in old)
 
 
 def _old_history(before: datetime) -> Iterator[tuple[Table, ColumnElement[bool]]]:
@@ -191,7 +187,7 @@ def _is_open(table: Table) -> ColumnElement[bool]:
 
 def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limit: int) -> int:
     key: tuple[Any, ...] = tuple(table.primary_key.columns)
-    oldest = select(*key).where(old).order_by(*key).limit(limit)
+    oldest = select(*key).where(is_ours(connection, table), old).order_by(*key).limit(limit)
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0

@@ -185,10 +185,8 @@ def any_left(connection: Connection) -> bool:
     """Whether any operation runs, or waits for a worker."""
     running = operation.c.state == OperationState.RUNNING.value
     waits = and_(operation.c.state == OperationState.PLANNED.value, operation.c.detached)
-    left = (
-        select(operation.c.id).where(is_ours(connection, operation), or_(running, waits)).limit(1)
-    )
-    return connection.execute(left).first() is not None
+    left = select(operation.c.id).where(is_ours(connection, operation), or_(running, waits))
+    return connection.execute(left.limit(1)).first() is not None
 
 
 def _check_move(

@@ -238,10 +238,9 @@ class Sendings(StoreRole):
             sending.c.operation.in_(over),
         )
         unknown = {"state": SendingState.UNKNOWN.value, "why": "no outcome came", "ended_at": now}
+        ours = sa.update(sending).where(self.ours(sending))
         return sum(
-            self.connection.execute(
-                sa.update(sending).where(given_up, self.ours(sending)).values(unknown)
-            ).rowcount
+            self.connection.execute(ours.where(given_up).values(unknown)).rowcount
             for given_up in (lost, left)
         )
 
@@ -274,9 +273,8 @@ def _lock(connection: Connection, task_ids: Iterable[str]) -> Known:
     """The redrives of ``task_ids``, locked until the transaction ends."""
     stored = (
         sa.select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
-        .where(
-            one_of(connection, sending.c.task_id, sorted(task_ids)), is_ours(connection, sending)
-        )
+        .where(one_of(connection, sending.c.task_id, sorted(task_ids)))
+        .where(is_ours(connection, sending))
         .order_by(sending.c.task_id, sending.c.redrive)
         .with_for_update()
     )

@@ -151,22 +151,19 @@ def _facts_after(
     )
 
 
-def named_apart(
-    batch: Sequence[DeadLetter], owners: Mapping[str, Set[str]], namespaces: Mapping[str, str] = {}
-) -> list[DeadLetter]:
+def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, Set[str]]) -> list[DeadLetter]:
     """``batch`` with other ids for letters whose ids belong to other messages, and a remark that says so.
 
     The letter of a redriven message is renamed only if another app has its id, because the message names it.
 
     :param batch: in the order in which letters are merged.
-    :param owners: the identities of the open letters that are stored, by id.
-    :param namespaces: of all letters that are stored, by id.
+    :param owners: the identities of the open letters that are stored, by id; none for those of other apps.
     """
-    known, apart, used_in = dict(owners), [], dict(namespaces)
+    known, apart = dict(owners), []
     for letter in batch:
         own = identity(letter.task, digest_of(letter.envelope.body), letter.namespace)
-        is_own = own in known.setdefault(letter.task_id, {own}) or redrive_of(letter) > 0
-        is_own = is_own and used_in.setdefault(letter.task_id, letter.namespace) == letter.namespace
+        owner = known.setdefault(letter.task_id, {own})
+        is_own = own in owner or (bool(owner) and redrive_of(letter) > 0)
         apart.append(letter if is_own else _renamed(letter, own))
     return apart
 

@@ -131,14 +131,16 @@ def one_of(
 
 
 def count_rows(connection: Connection, table: sa.FromClause, *found: sa.ColumnElement[bool]) -> int:
-    """How many rows of ``table`` meet all these conditions."""
-    counted = sa.select(sa.func.count()).select_from(table).where(*found)
+    """How many rows of ``table`` that this process sees meet all these conditions."""
+    ours = [is_ours(connection, table)] if isinstance(table, sa.Table) else []
+    counted = sa.select(sa.func.count()).select_from(table).where(*ours, *found)
     return int(connection.execute(counted).scalar_one())
 
 
 def sum_of(connection: Connection, column: sa.Column[int], *found: sa.ColumnElement[bool]) -> int:
-    """The sum of ``column`` in the rows that meet all these conditions."""
-    added = sa.select(sa.func.coalesce(sa.func.sum(column), 0)).where(*found)
+    """The sum of ``column`` in the rows that this process sees and that meet all these conditions."""
+    ours = is_ours(connection, column.table)
+    added = sa.select(sa.func.coalesce(sa.func.sum(column), 0)).where(ours, *found)
     return int(connection.execute(added).scalar_one())
 
 
@@ -150,9 +152,11 @@ def sums_by(
 ) -> dict[Any, int]:
     """A number for each value of a column, or for each combination of values of several columns.
 
-    :param total: is computed from the rows with these values that meet all conditions.
+    :param total: is computed from the rows with these values that this process sees and that meet all
+        conditions.
     """
-    summed = sa.select(*columns, total).where(*where).group_by(*columns)
+    ours = is_ours(connection, columns[0].table)
+    summed = sa.select(*columns, total).where(ours, *where).group_by(*columns)
     # Sums are decimals on some databases.
     found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
     return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
@@ -254,13 +258,8 @@ def _named(
     that the index of letters is searched for full names."""
     name = safe_text(name)
     # Parked retries have no groups, and few rows.
-    known = table if table is parked else group
-    stored = known.c[column]
-    ending = (
-        sa.select(stored)
-        .where(is_ours(connection, known), stored.endswith(f".{name}", autoescape=True))
-        .distinct()
-    )
+    stored = (table if table is parked else group).c[column]
+    ending = sa.select(stored).where(stored.endswith(f".{name}", autoescape=True)).distinct()
     # SQLite's LIKE ignores case; names do not.
     same = [item for item in connection.scalars(ending) if item.endswith(f".{name}")]
     return table.c[column].in_([name, *sorted(same)])

@@ -113,11 +113,8 @@ class Tally:
         cell["arrived_count"] += 1
         cell["failed_count"] += redriven
         minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
-        key = {
-            "minute": minute, "task": after.task, "exception_type": after.exception_type,
-            "namespace": after.namespace,
-        }  # fmt: skip
-        self._counts(tables.arrival, key)["count"] += 1
+        key = {"minute": minute, "task": after.task, "exception_type": after.exception_type}
+        self._counts(tables.arrival, after, key)["count"] += 1
         self._trend(after)["count"] += 1
         self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
 
@@ -181,11 +178,8 @@ class Tally:
         return row
 
     def _trend(self, member: Member) -> dict[str, Any]:
-        key = {
-            "fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at),
-            "namespace": member.namespace,
-        }  # fmt: skip
-        return self._counts(tables.trend, key)
+        key = {"fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at)}
+        return self._counts(tables.trend, member, key)
 
     def _cell(self, member: Member) -> dict[str, Any]:
         rows = self._rows[tables.cell]
@@ -194,8 +188,8 @@ class Tally:
             row = rows[member.cell] = _new_cell(member)
         return row
 
-    def _counts(self, table: Table, key: dict[str, Any]) -> dict[str, Any]:
-        rows = self._rows[table]
+    def _counts(self, table: Table, member: Member, key: dict[str, Any]) -> dict[str, Any]:
+        rows, key = self._rows[table], {**key, "namespace": member.namespace}
         return rows.setdefault(tuple(key.values()), {**key, **dict.fromkeys(_CHANGES[table], 0)})
 
 
