@@ -226,7 +226,10 @@ class Handlings(ListenedRole[StoreListener]):
         :param states: only those in these states; empty for all.
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [self.ours(handling), *([handling.c.id < after] if after else [])]
+        found: Conditions = [
+            self.ours(handling),
+            *([handling.c.id < after] if after is not None else []),
+        ]
         if name is not None:
             found.append(handling.c.name == name)
         if letter_id is not None:

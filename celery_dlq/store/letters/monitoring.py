@@ -144,12 +144,11 @@ def _oldest_open(connection: Connection) -> datetime | None:
     """The time of the oldest failure among the open letters."""
     # A query for each stored state, because the index is in the order of time only within one state.
     firsts = [
-        select(func.min(letter.c.last_failed_at)).where(
-            is_ours(connection, letter), letter.c.state == state.value
-        )
+        select(func.min(letter.c.last_failed_at)).where(letter.c.state == state.value)
         for state in (State.DEAD, State.REDRIVEN)
     ]
-    moments = [connection.scalar(first) for first in firsts]
+    ours = is_ours(connection, letter)
+    moments = [connection.scalar(first.where(ours)) for first in firsts]
     return min((at for at in moments if at is not None), default=None)
 
 
@@ -213,23 +212,19 @@ def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:
 
 def _cells(connection: Connection) -> tuple[Cell, ...]:
     names = cell.c.task, cell.c.queue, cell.c.exception_type, cell.c.reason
-    added = (
-        select(
-            *names,
-            func.sum(cell.c.open_count).label("open"),
-            func.sum(cell.c.arrived_count).label("arrived"),
-            func.sum(cell.c.succeeded_count).label("succeeded"),
-            func.sum(cell.c.failed_count).label("failed"),
-            func.min(cell.c.first_seen_at).label("first_seen_at"),
-        )
-        .where(is_ours(connection, cell))
-        .group_by(*names)
-    )
+    added = select(
+        *names,
+        func.sum(cell.c.open_count).label("open"),
+        func.sum(cell.c.arrived_count).label("arrived"),
+        func.sum(cell.c.succeeded_count).label("succeeded"),
+        func.sum(cell.c.failed_count).label("failed"),
+        func.min(cell.c.first_seen_at).label("first_seen_at"),
+    ).group_by(*names)
     sums = "open", "arrived", "succeeded", "failed"
     return tuple(
         # Sums are decimals on some databases.
         read_row(Cell, row, **{name: int(row[name]) for name in sums})
-        for row in connection.execute(added).mappings()
+        for row in connection.execute(added.where(is_ours(connection, cell))).mappings()
     )
 
 
