@@ -22,10 +22,6 @@ class SettingsError(CeleryDLQError):
     """A dlq_* setting is not valid; run: celery dlq help settings."""
 
 
-class NamespaceError(SettingsError):
-    """Several namespaces are seen here, and one is needed; name it with --namespace, or in dlq_namespace."""
-
-
 class MissingExtra(CeleryDLQError):
     """A package that this needs is not installed; install its extra, such as celery-dlq[postgres]."""
 
@@ -84,6 +80,10 @@ class TriageError(CeleryDLQError):
 
 class FilterError(CeleryDLQError):
     """The filters contradict each other; see: celery -A <app> dlq list --help."""
+
+
+class NamespaceError(FilterError, SettingsError):
+    """Several namespaces are seen here, and one is needed; name it with --namespace, or in dlq_namespace."""
 
 
 class DeletionError(FilterError):

@@ -93,17 +93,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         url, timeout = self.settings.store_url, self.settings.store_timeout
         values = self.settings.search_values
         secrets = self.settings.redact, self.settings.search_redacted_key
-        announcer = self.announcer()
+        announcer, client = self.announcer(), Client(Role.SCRIBE, self.client.node)
         process = SaverProcess(
-            partial(
-                _open_saver,
-                url,
-                timeout,
-                values,
-                Client(Role.SCRIBE, self.client.node),
-                secrets,
-                self.settings.namespaces,
-            ),  # fmt: skip
+            partial(_open_saver, url, timeout, values, client, secrets, self.settings.namespaces),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
             timeout=2 * timeout,

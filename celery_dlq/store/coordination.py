@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.errors import LeaseLost
+from celery_dlq.errors import LeaseLost, NamespaceError
 from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock
@@ -33,7 +33,8 @@ class Leases(StoreRole):
     @reads
     def to_do(self, name: str) -> ToDo:
         """The work for a worker that does not have the lease ``name``. Locks nothing."""
-        stored = select(lease.c.expires_at).where(lease.c.name == _full(self.connection, name))
+        named = lease.c.name.in_(_names(self.connection, name))
+        stored = select(func.max(lease.c.expires_at)).where(named)
         expires_at, now = self.connection.scalar(stored), clock.now(self.connection)
         free_in_s = 0.0 if expires_at is None else max(0.0, (expires_at - now).total_seconds())
         return ToDo(lease_free_in_s=free_in_s, operations=any_left(self.connection))
@@ -41,7 +42,9 @@ class Leases(StoreRole):
     @writes
     def take(self, name: str, *, holder: str, seconds: float) -> Lease | None:
         """The lease ``name`` for ``holder``, new or prolonged; None while another holder has it."""
-        name = _full(self.connection, name)
+        name, *others = _names(self.connection, name)
+        if others:
+            raise NamespaceError
         now, holder = clock.now(self.connection), fit_text(lease.c.holder, holder)
         stored = select(lease).where(lease.c.name == name).with_for_update()
         row = self.connection.execute(stored).mappings().one_or_none()
@@ -82,10 +85,10 @@ class Leases(StoreRole):
         self.connection.execute(ended.values(expires_at=now))
 
 
-def _full(connection: Connection, name: str) -> str:
-    """The name of a lease with the namespace. Any process that sees an operation may run it."""
-    first, *others = seen(connection)
-    return name if not first or others or name.startswith("operation.") else f"{first}:{name}"
+def _names(connection: Connection, name: str) -> list[str]:
+    """The name of a lease in each namespace. Any process that sees an operation may run it."""
+    names = [""] if name.startswith("operation.") else seen(connection)
+    return [f"{one}:{name}" if one else name for one in names]
 
 
 def check_lease(connection: Connection, held: Lease) -> None:

@@ -338,7 +338,10 @@ def test_a_line_of_the_archive_keeps_its_namespace_and_comes_back_only_there(app
     lease = a.leases.take("retention", holder="a", seconds=60)
     made = a.archiving.begin(FACTS, lease)
     assert a.archiving.commit(made, [letter_key(line)], lease, ACT)[0] == 1
-    with pytest.raises(ArchiveError, match="Letters of another namespace are restored by an app with that dlq_namespace"):
+    with pytest.raises(
+        ArchiveError,
+        match="Letters of another namespace are restored by an app with that dlq_namespace",
+    ):
         b.archiving.restore([line], who="eve", reopen=True, origin="", now=NOW)
     back = a.archiving.restore([line], who="ann", reopen=True, origin=made.id, now=NOW)
     assert back.restored == ("a2",)

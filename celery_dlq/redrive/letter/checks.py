@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
@@ -26,17 +27,20 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 _NO_PLACE = "the queue it came from is unknown; give one with --to-queue, or discard it"
 
+#: Patterns of the queues to which the app may send; None for all.
+Queues: TypeAlias = Sequence[str] | None
+
 #: Arguments and parameters of a difference that are named, and characters of a name.
 _NAMED, _NAME = 5, 60
 
 
 @contextmanager
-def open_checks(app: Any, orders: Orders) -> Iterator[Checks]:
+def open_checks(app: Any, orders: Orders, queues: Queues = None) -> Iterator[Checks]:
     """The checks of one redrive, and the process that validates letters for them if the orders ask for it."""
     checking = orders.checking
     validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
     with validated or nullcontext():
-        yield Checks(app, orders, validated)
+        yield Checks(app, orders, validated, queues)
 
 
 class Checked(NamedTuple):
@@ -54,8 +58,11 @@ class Checks:
     """Checks each letter in the form in which it will be sent, after its repair. The broker's answers about
     queues are remembered, so each redrive has its own checks."""
 
-    def __init__(self, app: Any, orders: Orders, validator: Validator | None = None) -> None:
+    def __init__(
+        self, app: Any, orders: Orders, validator: Validator | None = None, queues: Queues = None
+    ) -> None:
         self._app, self._checking, self._validator = app, orders.checking, validator
+        self._queues = queues
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
@@ -88,6 +95,7 @@ class Checks:
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
             or why_excluded(letter, self._checking, now)
+            or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)
         )
         if why is None:
@@ -152,6 +160,13 @@ def why_no_task(app: Any, task: str) -> str | None:
         # A message without a task is sent unchanged, once its cause is fixed: there is no task to look up.
         return None
     return f"task {task} is not registered in this app; deploy or import it, or discard its letters"
+
+
+def _why_forbidden(queue: str, allowed: Queues) -> str | None:
+    if allowed is None or any(fnmatchcase(queue, pattern) for pattern in allowed):
+        return None
+    name = f"queue {queue}" if queue else "its exchange"
+    return f"dlq_redrive_queues of this app does not allow {name}; send it with --to-queue, or by another app"
 
 
 def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str | None:

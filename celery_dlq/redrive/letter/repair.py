@@ -198,7 +198,7 @@ def open_preparation(context: RedriveContext, orders: Orders) -> Iterator[Prepar
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     repairs = Repairs(context.app, orders.repair, context.redactor)
-    with open_checks(context.app, orders) as checks:
+    with open_checks(context.app, orders, context.settings.redrive_queues) as checks:
         yield Preparation(repairs, checks)
 
 

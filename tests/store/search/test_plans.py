@@ -34,7 +34,9 @@ def large(session_store, database_url, emptied, renewed, request):
     with contextlib.closing(SQLStore(database_url, namespaces=(request.param,))) as store:
         fill(store, request.param)
         if request.param:
-            session_store.letters.save([letter(f"o{at}", attempt(minutes=at)) for at in range(2000)])
+            session_store.letters.save(
+                [letter(f"o{at}", attempt(minutes=at)) for at in range(2000)]
+            )
         store.database.write(lambda connection: connection.execute(text("ANALYZE")))
         yield store
     emptied()
