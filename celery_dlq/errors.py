@@ -83,7 +83,7 @@ class FilterError(CeleryDLQError):
 
 
 class NamespaceError(FilterError, SettingsError):
-    """Several namespaces are seen here, and one is needed; name it with --namespace, or in dlq_namespace."""
+    """dlq_namespace names several, and one is needed here; name it with --namespace, or in dlq_namespace."""
 
 
 class DeletionError(FilterError):

@@ -260,7 +260,8 @@ class Archiving(StoreRole):
         """The lines of the first of these letters, and how many ids those are."""
         give_time_for_bodies(self.connection, len(task_ids))
         is_one = one_of(self.connection, letter.c.task_id, task_ids)
-        stored = self.connection.execute(WHOLE.where(is_one, in_states(states))).mappings()
+        its = is_one, in_states(states), self.ours(letter)
+        stored = self.connection.execute(WHOLE.where(*its)).mappings()
         rows, count = first_with_bodies(self.connection, task_ids, stored)
         known = [row["task_id"] for row in rows]
         others = {

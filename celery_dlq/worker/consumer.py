@@ -269,6 +269,7 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Before anything is started.
         with ends_in_one_line():
             dlq.check_settings()
+            dlq.settings.own_namespace  # noqa: B018 - with several, it would not know what to write
         self._log = RunLogHandler(dlq.settings, dlq.redactor, last_run)
 
     def include(self, parent: Any) -> bool:
@@ -407,7 +408,6 @@ def _check(app: Any) -> None:
     :raises MissingExtra: a setting needs a library that is not installed.
     """
     queue = app.dead_letter_queue
-    queue.settings.own_namespace  # noqa: B018 - a worker that sees several would not know what to write
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()

@@ -159,6 +159,7 @@ def seen_by(store) -> dict[str, object]:
         "unfinished": store.automations.unfinished(),
         "held": store.automations.count_held(),
         "due": store.parked.next_due("here") is None,
+        "lines": list(store.archiving.read([f"a{one}" for one in "123456p"], frozenset(State))),
         "segments": store.archiving.segments(),
         "keeping": store.reports.keeping().round,
         "erasing": store.erasing.letters_after(0, limit=9),

@@ -34,14 +34,16 @@ def apps(tmp_path_factory, redis_url) -> Iterator[tuple[Project, Project]]:
             project.close()
 
 
-@pytest.fixture(scope="module")
-def dead(apps) -> tuple[str, str]:
+@pytest.fixture
+def dead(apps) -> Iterator[tuple[str, ...]]:
     """A letter of each app, after the same failure of a task with the same name."""
     found = []
     for project in apps:
         found.append(project.send("terminal", 1))
         project.wait_for_letter(found[-1])
-    return tuple(found)
+    yield tuple(found)
+    for project in apps:
+        project.begin_again()
 
 
 def state_of(project: Project) -> object:
@@ -70,7 +72,7 @@ ATTACKS = {
     "redrive of a group": ("redrive", "--group", "{group}", "--yes"),
     "discard": ("discard", "{id}", "--yes", "--why", "x"),
     "edit": ("redrive", "{id}", "--yes", "--set", "args.0=2"),
-    "forget": ("forget", "{id}", "--yes", "--why", "x"),
+    "forget": ("forget", "--task-id", "{id}", "--yes", "--why", "x"),
 }
 
 
@@ -80,7 +82,7 @@ def test_an_attack_on_a_letter_of_the_other_app_is_refused(apps, dead, words):
     before = state_of(shop)
     group = shop.letter(of_shop).fingerprint
     done = mail.invoke(*(word.format(id=of_shop, group=group) for word in words))
-    assert done.exit_code == 1
+    assert done.exit_code == 1, done.stdout + done.stderr
     said = "No group" if "--group" in words else "No dead letter"
     assert said in done.stderr, done.stderr
     assert state_of(shop) == before

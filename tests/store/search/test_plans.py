@@ -26,8 +26,8 @@ LATER = T0 + timedelta(days=9)
 
 @pytest.fixture(scope="module", params=["", "shop"])
 def large(session_store, database_url, emptied, renewed, request):
-    """A store with 2,000 letters of 60 tasks, most of them closed. If the app has a namespace, another app has
-    as many letters in the store."""
+    """A store with 2,000 letters of 60 tasks, most of them closed. If the app has a namespace, another app
+    has as many letters in the store."""
     if session_store.database.dialect.name == "mysql":
         pytest.skip("MariaDB's plans are not stable enough to be asserted")
     renewed()

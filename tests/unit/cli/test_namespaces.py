@@ -87,7 +87,7 @@ def test_an_act_belongs_to_the_namespace_of_its_letters(both, run):
 
 
 def test_the_work_of_one_app_is_refused(both, run):
-    done = run("forget", "a-1", "--yes", "--why", "x")
+    done = run("forget", "--task-id", "a-1", "--yes", "--why", "x")
     assert done.exit_code != 0
     assert "in dlq_namespace" in done.stderr
     assert all(len(store.letters.find(Filter()).letters) == 2 for store in both)
