@@ -76,10 +76,10 @@ LISTED: Sequence[Field] = (
     Field("redrive_count", "Redriven", HISTORY, said=lambda one: counted(one.redrive_count, "time")),
     Field("due_at", "Next attempt", WHY),
     Field("tags", "Tags", ORIGIN),
-    Field("namespace", "Namespace", ORIGIN),
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
     *map(Field, ("args", "kwargs")),
+    Field("namespace", "Namespace", ORIGIN),
 )  # fmt: skip
 
 #: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.

@@ -84,7 +84,7 @@ def test_an_attack_on_a_letter_of_the_other_app_is_refused(apps, dead, words):
     done = mail.invoke(*(word.format(id=of_shop, group=group) for word in words))
     assert done.exit_code == 1, done.stdout + done.stderr
     said = "No group" if "--group" in words else "No dead letter"
-    assert said in done.stderr, done.stderr
+    assert said in done.stdout + done.stderr
     assert state_of(shop) == before
 
 
