@@ -82,6 +82,10 @@ class FilterError(CeleryDLQError):
     """The filters contradict each other; see: celery -A <app> dlq list --help."""
 
 
+class NamespaceError(FilterError, SettingsError):
+    """dlq_namespace names several, and one is needed here; name it with --namespace, or in dlq_namespace."""
+
+
 class DeletionError(FilterError):
     """These letters cannot be deleted; see: celery -A <app> dlq delete --help."""
 

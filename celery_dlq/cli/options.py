@@ -101,7 +101,9 @@ def read_moment(
 
 
 #: The filters of commands that choose letters coarsely.
-MAIN_FILTERS = ("task", "exception", "reason", "states", "group", "route", "since", "until")
+MAIN_FILTERS = (
+    "task", "exception", "reason", "states", "group", "route", "since", "until", "namespace",
+)  # fmt: skip
 
 
 def filters(
@@ -220,6 +222,9 @@ def _other_filters() -> Options:
             "--search",
             help="Text in message, exception, task or arguments; case is ignored. It finds nothing in "
             "encrypted contents.",
+        ),
+        "namespace": _text(
+            "--namespace", metavar="NAME", help="Namespace of the app, if this one sees several."
         ),
         "operation": click.option(
             "--operation", metavar="ID", shell_complete=complete_operation,

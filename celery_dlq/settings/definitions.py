@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.errors import SettingsError
+from celery_dlq.errors import NamespaceError, SettingsError
 from celery_dlq.settings.validation import (
     APPROVAL,
     ARCHIVE_URL,
@@ -17,8 +17,10 @@ from celery_dlq.settings.validation import (
     EXCEPTIONS,
     HOOKS,
     MAYBE_CALLABLE,
+    MAYBE_NAMES,
     MAYBE_TEXT,
     NAMES,
+    NAMESPACE,
     PREFIX,
     REDRIVE_OPTION,
     REDRIVE_TRACE,
@@ -60,6 +62,11 @@ class Settings:
         "Time limit for a connection to the store, for a lock and for one statement; on PostgreSQL, a "
         "statement that reads large bodies has one more second per MiB. If a letter is not written after "
         "twice this time, it goes to the spool.",
+    )
+    namespace: str | Sequence[str] = _setting(
+        "", NAMESPACE,
+        "Name of this app among those that share the store: it sees and changes only its own letters. A list "
+        "of names, or '*' for all, is for Flower and the command line; a worker needs one name, or none.",
     )
     spool_dir: str = _setting(
         "celery_dlq_spool", TEXT,
@@ -268,6 +275,11 @@ class Settings:
         10_000, whole(1, 1_000_000_000),
         "The most letters that all automatic redrives together may send within an hour.",
     )
+    redrive_queues: Sequence[str] | None = _setting(
+        None, MAYBE_NAMES,
+        "Queues to which a redrive of this app may send: a list of names, or of patterns such as 'shop.*'. "
+        "None for all.",
+    )
     outcome_timeout: float = _setting(
         86_400.0, number(1.0, 31_536_000, "seconds"),
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
@@ -296,6 +308,21 @@ class Settings:
     )
     # fmt: on
 
+    @property
+    def namespaces(self) -> Sequence[str] | None:
+        """The namespaces that this app sees; None for all."""
+        if self.namespace == "*":
+            return None
+        return (self.namespace,) if isinstance(self.namespace, str) else tuple(self.namespace)
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace of this app.
+
+        :raises NamespaceError: it sees several.
+        """
+        return own(self.namespaces)
+
     @classmethod
     def from_app(cls, app: Any) -> Settings:
         """The settings of a Celery app.
@@ -313,6 +340,16 @@ class Settings:
         :raises SettingsError: a value that is not allowed.
         """
         return ReadSettings(*read_values(cls, values, environ or {})).valid()
+
+
+def own(namespaces: Sequence[str] | None) -> str:
+    """The namespace into which a process that sees these writes; None stands for all.
+
+    :raises NamespaceError: it sees several.
+    """
+    if namespaces is None or len(namespaces) != 1:
+        raise NamespaceError
+    return namespaces[0]
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,13 @@ NAMES = Allowed(
     "a list of strings",
     lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
 )
+MAYBE_NAMES = Allowed(
+    "a list of strings, or None", lambda value: value is None or NAMES.accepts(value)
+)
+NAMESPACE = Allowed(
+    "a name of 1 to 64 letters, digits, '.', '-' and '_'; ''; a list of such names; or '*'",
+    lambda value: value == "*" or all(map(_is_namespace, (_is_list(value) and value) or [value])),
+)
 EXCEPTIONS = Allowed(
     "a list of exception classes or their dotted names",
     lambda value: _is_list(value) and all(_names_exception(item) for item in value),
@@ -174,6 +181,10 @@ def named_objects(kind: str) -> Allowed:
         return len(value) == len(names) == len(set(names))
 
     return Allowed(f"a list of celery_dlq.{kind} objects with different names", accepts)
+
+
+def _is_namespace(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{0,64}", value) is not None
 
 
 def _is_list(value: object) -> bool:

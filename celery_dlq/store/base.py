@@ -293,6 +293,7 @@ class Operation:
     who: str
     host: str
     home: AppAndBroker = AppAndBroker()
+    namespace: str = ""
     #: Whether it is left to workers.
     detached: bool = False
     created_at: datetime
@@ -398,6 +399,7 @@ class AuditRow:
     #: The machine from which it was done.
     host: str
     act: str
+    namespace: str = ""
     #: How many letters it was about.
     count: int
     why: str

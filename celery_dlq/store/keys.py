@@ -19,7 +19,7 @@ from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
 from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import OF_LETTER, count_rows
+from celery_dlq.store.rows.query import OF_LETTER
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.terms import replace_terms
 
@@ -60,8 +60,7 @@ class Keys(StoreRole):
     def left(self) -> int:
         """Letters and keys that are not sealed with the first key of the ring."""
         old_letters = letter.c.sealed_by != self._label, ~_IS_PERSONS
-        old_keys = count_rows(self.connection, key, key.c.sealed_by != self._label)
-        return old_keys + count_rows(self.connection, letter, *old_letters)
+        return self._count(key, key.c.sealed_by != self._label) + self._count(letter, *old_letters)
 
     @reads
     def person_id(self, subject: str) -> str:
@@ -72,7 +71,7 @@ class Keys(StoreRole):
     @reads
     def has_person(self, person_id: str) -> bool:
         """Whether the person with this id has a key."""
-        return bool(count_rows(self.connection, key, key.c.id == person_id))
+        return bool(self._count(key, key.c.id == person_id))
 
     @writes
     def destroy(self, person_id: str) -> bool:
@@ -169,6 +168,11 @@ class Keys(StoreRole):
             self.connection, who=who, act="rotate", count=rows, at=clock.now(self.connection),
             detail={"key": self._label},
         )  # fmt: skip
+
+    def _count(self, table: sa.Table, *found: sa.ColumnElement[bool]) -> int:
+        # Of all namespaces, which have one ring.
+        counted = sa.select(sa.func.count()).select_from(table).where(*found)
+        return int(self.connection.execute(counted).scalar_one())
 
     @property
     def _label(self) -> str:

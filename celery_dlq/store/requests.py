@@ -22,6 +22,7 @@ from celery_dlq.errors import FilterError, RequestRefused, UnknownRequest
 from celery_dlq.model.request import Answer, Login, Request, RequestState
 from celery_dlq.store.base import Edit, Filter, Operation
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import change, letter, operation, request
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -29,7 +30,7 @@ from celery_dlq.store.letters.acts import Act
 from celery_dlq.store.redrive.history import save_edit
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import conditions, in_states, one_of
+from celery_dlq.store.rows.query import conditions, in_states, narrow_to, one_of
 from celery_dlq.store.rows.rows import TEXT_LIMIT, Row, fit
 
 #: The most letters of one request: their ids and versions are kept in one text.
@@ -64,6 +65,7 @@ class Requests(StoreRole):
         :param archived: further letters, which are in the archive.
         :raises FilterError: there are too many letters.
         """
+        narrow_to(self.connection, wanted)
         now = clock.now(self.connection)
         lapse(self.connection, now)
         ids = _ids(self.connection, wanted, min(limit or MOST, MOST) + 1)[:limit]
@@ -98,8 +100,10 @@ class Requests(StoreRole):
     def find(self, *, limit: int = 50) -> list[Request]:
         """Requests, the newest first."""
         now = clock.now(self.connection)
-        newest = select(request).order_by(request.c.at.desc(), request.c.id).limit(limit)
-        rows = self.connection.execute(newest).mappings()
+        newest = (
+            select(request).where(self.ours(request)).order_by(request.c.at.desc(), request.c.id)
+        )
+        rows = self.connection.execute(newest.limit(limit)).mappings()
         sealing = sealing_of(self.connection)
         opened = (sealing.open(request, row, row["id"]) for row in rows)
         return [_request_from(row).shown_at(now) for row in opened]
@@ -131,7 +135,7 @@ class Requests(StoreRole):
         lapse(self.connection, clock.now(self.connection))
         if before is not None:
             is_kept = request.c.id.in_(select(operation.c.id))
-            old = request.c.expires_at < before, ~is_kept
+            old = self.ours(request), request.c.expires_at < before, ~is_kept
             self.connection.execute(delete(request).where(*old))
 
     @writes
@@ -149,6 +153,7 @@ class Requests(StoreRole):
     ) -> tuple[Request, str]:
         """Record an answer. Returns the request, and why the answer does not count; empty if it does."""
         now = clock.now(self.connection)
+        narrow(self.connection, _row(self.connection, request_id)["namespace"])
         lapse(self.connection, now)
         row = _row(self.connection, request_id, is_locked=True)
         found = _request_from(row).shown_at(now)
@@ -191,7 +196,9 @@ class Requests(StoreRole):
 def lapse(connection: Connection, now: datetime) -> None:
     """Mark the requests as expired that have waited too long; audited."""
     old = select(request).where(
-        request.c.state == RequestState.OPEN.value, request.c.expires_at <= now
+        is_ours(connection, request),
+        request.c.state == RequestState.OPEN.value,
+        request.c.expires_at <= now,
     )
     for row in connection.execute(old.with_for_update()).mappings().all():
         opened = sealing_of(connection).open(request, row, row["id"])
@@ -201,7 +208,7 @@ def lapse(connection: Connection, now: datetime) -> None:
 
 
 def _row(connection: Connection, request_id: str, *, is_locked: bool = False) -> Row:
-    stored = select(request).where(request.c.id == request_id)
+    stored = select(request).where(request.c.id == request_id, is_ours(connection, request))
     stored = stored.with_for_update() if is_locked else stored
     row = connection.execute(stored).mappings().one_or_none()
     if row is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -61,6 +61,7 @@ class SQLStore:
         not of its message.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :param ring: the keys that seal the contents of letters; None if they are not sealed.
+    :param namespaces: those whose rows are seen and changed; None for all.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -74,9 +75,12 @@ class SQLStore:
         value_limit: int = 24,
         redactor: Redactor = KNOWN,
         ring: Keyring | None = None,
+        namespaces: Sequence[str] | None = ("",),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database: Database = Database(url, timeout=timeout, client=client)
+        self.database: Database = Database(
+            url, timeout=timeout, client=client, namespaces=namespaces
+        )
         listener = listener or StoreListener()
         transactions = Transactions(
             self.database, value_limit=value_limit, redactor=redactor, ring=ring,
@@ -135,6 +139,7 @@ class SQLStore:
             value_limit=settings.search_values,
             redactor=Redactor(settings.redact, settings.search_redacted_key),
             ring=ring,
+            namespaces=settings.namespaces,
         )
 
     def __repr__(self) -> str:

@@ -80,6 +80,7 @@ LISTED: Sequence[Field] = (
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
     *map(Field, ("args", "kwargs")),
+    Field("namespace", "Namespace", ORIGIN),
 )  # fmt: skip
 
 #: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.

@@ -19,6 +19,11 @@ SECRET = {"store_url", "search_redacted_key"}
 VALUES = {
     "store_url": (["sqlite:///x.db"], ["", 7, None]),
     "store_timeout": ([0.1, 5, 300], [0, -1, "5", True, float("nan")]),
+    "namespace": (
+        ["", "shop", "a.B-c_9", "x" * 64, ["shop", "mail"], ("shop",), ["", "shop"], "*"],
+        ["a b", "x" * 65, "shop\n", [], ["*"], [["a"]], [1], None, 7, b"shop", "é"],
+    ),
+    "redrive_queues": ([None, [], ["shop.*", "mail"]], ["shop", [""], [1]]),
     "spool_dir": (["/var/spool/x"], ["", " ", 1]),
     "spool_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),
@@ -216,3 +221,12 @@ def test_the_store_urls_value_is_never_shown():
     with pytest.raises(SettingsError) as caught:
         Settings.from_values({"store_url": ["postgresql://bob:hunter2@host/db"]})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_worker_has_one_namespace():
+    assert Settings().own_namespace == ""
+    assert Settings(namespace="shop").own_namespace == "shop"
+    assert Settings(namespace=["shop"]).own_namespace == "shop"
+    for several in ("*", ["shop", "mail"]):
+        with pytest.raises(SettingsError, match="or in dlq_namespace"):
+            Settings(namespace=several).own_namespace  # noqa: B018

@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
@@ -27,22 +28,29 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 _NO_PLACE = "the queue it came from is unknown; give one with --to-queue, or discard it"
 
+#: Patterns of the queues to which the app may send; None for all.
+Queues: TypeAlias = Sequence[str] | None
+
 #: Arguments and parameters of a difference that are named, and characters of a name.
 _NAMED, _NAME = 5, 60
 
 
 @contextmanager
 def open_checks(
-    app: Any, orders: Orders, is_approved: Callable[[], bool] = lambda: True
+    app: Any,
+    orders: Orders,
+    queues: Queues = None,
+    is_approved: Callable[[], bool] = lambda: True,
 ) -> Iterator[Checks]:
     """The checks of one redrive, and the process that validates letters for them if the orders ask for it.
 
+    :param queues: those to which it may send; None for all.
     :param is_approved: whether a second person has approved it.
     """
     checking = orders.checking
     validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
     with validated or nullcontext():
-        yield Checks(app, orders, validated, is_approved)
+        yield Checks(app, orders, validated, queues, is_approved)
 
 
 class Checked(NamedTuple):
@@ -65,10 +73,11 @@ class Checks:
         app: Any,
         orders: Orders,
         validator: Validator | None = None,
+        queues: Queues = None,
         is_approved: Callable[[], bool] = lambda: True,
     ) -> None:
         self._app, self._checking, self._validator = app, orders.checking, validator
-        self._is_approved = cache(is_approved)
+        self._queues, self._is_approved = queues, cache(is_approved)
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
@@ -103,6 +112,7 @@ class Checks:
             or why_never(self._app, letter.task, task)
             or self._why_not_approved(letter.task, task)
             or why_excluded(letter, self._checking, now)
+            or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)
         )
         if why is None:
@@ -171,6 +181,13 @@ def why_no_task(app: Any, task: str) -> str | None:
         # A message without a task is sent unchanged, once its cause is fixed: there is no task to look up.
         return None
     return f"task {task} is not registered in this app; deploy or import it, or discard its letters"
+
+
+def _why_forbidden(queue: str, allowed: Queues) -> str | None:
+    if allowed is None or any(fnmatchcase(queue, pattern) for pattern in allowed):
+        return None
+    name = f"queue {queue}" if queue else "its exchange"
+    return f"dlq_redrive_queues of this app does not allow {name}; send it with --to-queue, or by another app"
 
 
 def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str | None:

@@ -203,9 +203,9 @@ def open_preparation(
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     repairs = Repairs(context.app, orders.repair, context.redactor)
-    has_approved = context.store.requests.has_approved
+    has_approved, queues = context.store.requests.has_approved, context.settings.redrive_queues
     is_approved = functools.partial(has_approved, operation) if operation else lambda: True
-    with open_checks(context.app, orders, is_approved) as checks:
+    with open_checks(context.app, orders, queues, is_approved) as checks:
         yield Preparation(repairs, checks)
 
 

@@ -14,8 +14,10 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.sealing import KEY_SIZE, Keyring, PersonKey, is_sealed
 from celery_dlq.errors import ContentsSealed, page
+from celery_dlq.settings import own
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import seen
 
 #: The columns with contents, in the tables that have some. Keys, states, times, names and counts stay clear.
 CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
@@ -198,8 +200,10 @@ class Sealing:
         }
 
     def person_id(self, subject: str) -> bytes:
-        """The id of a person, which does not tell the name to those who lack the ring: 16 bytes."""
-        said = subject.encode("utf-8", "surrogatepass")
+        """The id of a person, which does not tell the name to those who lack the ring: 16 bytes. Apps with
+        other namespaces have other persons."""
+        namespace = own(seen(self._connection))
+        said = f"{namespace}{chr(0)}{subject}".encode("utf-8", "surrogatepass")
         hashed = hashlib.blake2b(said, digest_size=16, key=self.hash_key, person=b"person")
         return hashed.digest()
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from sqlalchemy import ColumnElement, Table
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
@@ -19,6 +20,7 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.audit import AuditHead
 from celery_dlq.store.database import chain, schema
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import begin_sealing
 
 #: The key in a connection's ``info`` of the calls that follow its transaction.
@@ -146,6 +148,10 @@ class StoreRole:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def ours(self, table: Table) -> ColumnElement[bool]:
+        """:func:`~celery_dlq.store.database.namespaces.is_ours`, in this transaction."""
+        return is_ours(self.connection, table)
 
     def within(self: R, connection: Connection) -> R:
         """This role, in the transaction of ``connection``."""

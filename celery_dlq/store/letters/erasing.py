@@ -21,6 +21,7 @@ from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
@@ -100,7 +101,8 @@ class Erasing(StoreRole):
         :param after: the number of the previous one; 0 for the first ones.
         :param person_id: only letters that are sealed with the key of this person.
         """
-        stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        its = letter.c.id > after, self.ours(letter)
+        stored = sa.select(letter.c.id, letter.c.task_id).where(*its)
         if person_id:
             stored = stored.where(letter.c.sealed_by == f"@{person_id}")
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
@@ -112,8 +114,8 @@ class Erasing(StoreRole):
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        waiting = sa.select(parked).where(IS_PARKED, parked.c.id > after).order_by(parked.c.id)
-        rows = self.connection.execute(waiting.limit(limit)).mappings().all()
+        waiting = sa.select(parked).where(self.ours(parked), IS_PARKED, parked.c.id > after)
+        rows = self.connection.execute(waiting.order_by(parked.c.id).limit(limit)).mappings().all()
         letters = [shown_parked(self.connection, row) for row in rows]
         return letters, rows[-1]["id"] if rows else after
 
@@ -146,7 +148,7 @@ class Erasing(StoreRole):
         stored = (
             sa.select(*MEMBER)
             .where(one_of(self.connection, letter.c.task_id, sorted(task_ids)))
-            .where(in_states(DELETABLE_STATES))
+            .where(self.ours(letter), in_states(DELETABLE_STATES))
             .order_by(letter.c.id)
             .with_for_update()
         )
@@ -186,7 +188,7 @@ class Erasing(StoreRole):
     def erase_operations(self, task_ids: Collection[str]) -> None:
         """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
         for operation_id in _operations_of(self.connection, task_ids):
-            is_it = operation.c.id == operation_id
+            is_it = sa.and_(self.ours(operation), operation.c.id == operation_id)
             ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
             row = self.connection.execute(ended).mappings().one_or_none()
             if row is not None:
@@ -241,7 +243,9 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
     :param name: of the subject, in the detail.
     """
     about = sa.and_(
-        one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
+        is_ours(connection, acts),
+        one_of(connection, acts.c.subject, sorted(subjects)),
+        acts.c.act.not_in(_KEPT_ACTS),
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
     rows = connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all()
@@ -282,6 +286,7 @@ def _mentions(
     may_be_sealed = name in CONTENTS.get(table, ()) and table is not letter
     if may_be_sealed:
         found = sa.or_(found, column.startswith(TEXT_PREFIX))
+    found = sa.and_(is_ours(connection, table), found)
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     elif column.table is tables.request:  # a change would break its digest

@@ -24,6 +24,7 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
@@ -81,7 +82,8 @@ class Audit(StoreRole):
         :param group: only acts that were about the group with this fingerprint, and acts on the newest
             operations that chose it.
         """
-        found: Conditions = [] if after is None else [audit.c.id < _id(after)]
+        found: Conditions = [self.ours(audit)]
+        found += [] if after is None else [audit.c.id < _id(after)]
         if act is not None:
             found.append(audit.c.act == act)
         if who is not None:
@@ -202,7 +204,7 @@ def _is_open(table: Table) -> ColumnElement[bool]:
 
 def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limit: int) -> int:
     key: tuple[Any, ...] = tuple(table.primary_key.columns)
-    oldest = select(*key).where(old).order_by(*key).limit(limit)
+    oldest = select(*key).where(is_ours(connection, table), old).order_by(*key).limit(limit)
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0
@@ -234,7 +236,7 @@ class Edits(StoreRole):
         """The history of a letter's message, oldest first."""
         of_it = (
             select(tables.change)
-            .where(tables.change.c.task_id == stored_id(task_id))
+            .where(tables.change.c.task_id == stored_id(task_id), self.ours(tables.change))
             .order_by(tables.change.c.id)
         )
         sealing, rows = sealing_of(self.connection), self.connection.execute(of_it).mappings()
@@ -276,10 +278,11 @@ def lock_dead(connection: Connection, task_id: str) -> Row | None:
 
     :raises ContentsSealed: its message cannot be decrypted.
     """
-    stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
-    found = connection.execute(stored).mappings().one_or_none()
+    its = letter.c.task_id == stored_id(task_id), is_ours(connection, letter)
+    found = connection.execute(WHOLE.where(*its).with_for_update()).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
+    narrow(connection, found["namespace"])
     return sealing_of(connection).open(letter, with_body(connection, found), found["task_id"])
 
 

@@ -15,6 +15,7 @@ from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
@@ -94,6 +95,7 @@ def _whole(connection: Connection, prefix: str) -> str:
     """The only fingerprint that begins with ``prefix``, which people may type; otherwise ``prefix``."""
     if not prefix:
         return ""
-    begins = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
+    its = is_ours(connection, group), begins_with(group.c.fingerprint, prefix)
+    begins = select(group.c.fingerprint).where(*its)
     found = connection.scalars(begins.distinct().limit(2)).all()
     return found[0] if len(found) == 1 else prefix

@@ -453,4 +453,5 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
             release=self.dlq.app.settings.release,
             digest=digest_of(raw_body(self._message.body, self._message.content_encoding)),
+            namespace=self.dlq.app.settings.own_namespace,
         )

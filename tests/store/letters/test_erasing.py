@@ -333,6 +333,7 @@ NAMES = {
     "release message_release": "releases of code",
     "queue exchange routing_key content_type content_encoding broker app canvas": "names in settings",
     "worker process holder place": "names of processes",
+    "namespace": "names in settings",
     "fingerprint raw_fingerprint id run operation claim_token token": "ids",
     "copy accepted parking probe manifest chain sealed_by": "ids",
     "state status reason verdict was cause kind mode act name": "words of this package, or names in code",
