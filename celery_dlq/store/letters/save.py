@@ -101,6 +101,8 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     given = sorted(aliases.counted_in_groups(connection, fitting), key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally, sealing = Tally(), sealing_of(connection)
+    if sealing.ring is not None:
+        sealing.people(item.subject for item in letters if item.subject)
     drafts, arrived = [], list[DeadLetter]()
     for task_id, failures in groupby(batch, key=attrgetter("task_id")):
         known = stored.get(task_id)
