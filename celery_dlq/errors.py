@@ -130,6 +130,23 @@ class UnknownOperation(CeleryDLQError):
     """No operation has this id; list them with: celery -A <app> dlq operations list."""
 
 
+class UnknownRequest(CeleryDLQError):
+    """No request has this id; list them with: celery -A <app> dlq requests list."""
+
+
+class RequestRefused(CeleryDLQError):
+    """The request cannot be answered like this; see: celery -A <app> dlq requests show."""
+
+
+class ApprovalNeeded(CeleryDLQError):
+    """A second person has to approve this, so nothing was changed; see: celery -A <app> dlq requests list."""
+
+    def __init__(self, message: str | None = None, request: str = "") -> None:
+        super().__init__(message)
+        #: The id of the request that the act became.
+        self.request = request
+
+
 class UnknownAutomation(CeleryDLQError):
     """No automatic redrive and no handler has this name; list them with: celery -A <app> dlq auto list."""
 

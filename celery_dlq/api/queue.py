@@ -25,6 +25,7 @@ from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.api.requests import Requests
     from celery_dlq.ingest.ingestion import IngestReport, OnIngested
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
@@ -69,6 +70,13 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
     def groups(self) -> Groups:
         """Finds groups of letters, and decides about them."""
         return Groups(self)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """Approves and refuses acts that wait for a second person."""
+        from celery_dlq.api.requests import Requests
+
+        return Requests(self)
 
     @cached_property
     def store_health(self) -> StoreHealth:

@@ -9,8 +9,10 @@ from typing import Any
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings.validation import (
+    APPROVAL,
     ARCHIVE_URL,
     BOOLEAN,
+    CLI_ACTS,
     ENCRYPTION_KEYS,
     EXCEPTIONS,
     HOOKS,
@@ -18,6 +20,7 @@ from celery_dlq.settings.validation import (
     MAYBE_TEXT,
     NAMES,
     PREFIX,
+    REDRIVE_OPTION,
     REDRIVE_TRACE,
     RETENTION,
     ROLES_OF_USERS,
@@ -270,6 +273,16 @@ class Settings:
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
     )
+    approval: Any = _setting(  # noqa: RUF009 - it makes a field
+        None, APPROVAL,
+        "An Approval object: which redrives, deletions, erasures and edits wait until a second person "
+        "approves them. None for none, apart from redrives of tasks with dlq_redrive = 'approve'.",
+    )
+    cli_acts: str = _setting(
+        "do", CLI_ACTS,
+        "What the command line does with an act for which dlq_approval may want a second person: 'do' does "
+        "it, unless dlq_approval wants one; 'propose' always makes a request of it.",
+    )
     retention: Any = _setting(  # noqa: RUF009 - it makes a field
         None, RETENTION,
         "A Retention object: how long closed letters, history and the audit are kept. None keeps letters "
@@ -336,7 +349,7 @@ def read_settings(app: Any) -> ReadSettings:
 
 
 #: Allowed values of options that only a task has.
-_TASK_OPTIONS = {"tags": NAMES}
+_TASK_OPTIONS = {"tags": NAMES, "redrive": REDRIVE_OPTION}
 
 
 def check_option(task: str, option: str, value: Any) -> None:

@@ -98,6 +98,14 @@ ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
     lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
 )
+CLI_ACTS = Allowed("'do' or 'propose'", lambda value: value in ("do", "propose"))
+REDRIVE_OPTION = Allowed(
+    "'allow', 'approve' or 'never'", lambda value: value in ("allow", "approve", "never")
+)
+APPROVAL = Allowed(
+    "a celery_dlq.Approval object, or None",
+    lambda value: value is None or _is_a(value, "Approval"),
+)
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
 NAMES = Allowed(
     "a list of strings",

@@ -40,6 +40,7 @@ from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import RecorderReports, Reports
+from celery_dlq.store.requests import Requests
 from celery_dlq.store.rows.query import places
 
 #: The upper bound of a filter is the first moment that it leaves out.
@@ -115,6 +116,7 @@ class SQLStore:
 
         self.tickets: Tickets = Tickets(transactions)
         self.keys: Keys = Keys(transactions)
+        self.requests: Requests = Requests(transactions)
 
     @classmethod
     def from_settings(

@@ -181,6 +181,7 @@ def test_a_restore_is_audited_with_the_segment(letters):
     assert act.detail == {"segment": origin, "reopened": True}
 
 
+@pytest.mark.clear("it makes a store without keys, or lines in clear")
 def test_letters_come_back_into_another_store(letters, tmp_path):
     edit(letters, "a", at=minutes(5), body=b"[[],{},{}]\xff")
     discard(letters, "a")
@@ -298,6 +299,7 @@ def test_a_leftover_that_another_process_has_dropped_cannot_be_committed(letters
     assert letters.letters.get("a") is not None
 
 
+@pytest.mark.clear("it makes a store without keys, or lines in clear")
 def test_a_letter_comes_back_without_secrets_in_what_is_searched(store):
     store.letters.save([letter("a", attempt(), kwargs={"n": 1})])
     store.closing.discard(Filter(ids=("a",)), who="ann", why="", now=T0)

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 from celery import Celery
 
-from celery_dlq import AutoRedrive, Filter, Retention, Route
+from celery_dlq import Approval, AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks import EventKind
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
@@ -61,6 +61,8 @@ VALUES = {
     "auto_redrive": ([[], [ONE]], ["x", [object()], [ONE, ONE], None]),
     "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
+    "approval": ([None, Approval()], [True, {"acts": ["redrive"]}, Retention()]),
+    "cli_acts": (["do", "propose"], ["", "ask", None, True]),
     "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
     "archive_url": (
         [None, "file:///var/letters", "s3://letters", "s3://letters/shop", "gs://letters", "abfs://c@a"],

@@ -92,9 +92,11 @@ _TITLES = {
 }
 
 _STATUS: tuple[tuple[int, tuple[type[errors.CeleryDLQError], ...]], ...] = (
-    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation)),
+    (202, (errors.ApprovalNeeded,)),
+    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation,
+           errors.UnknownRequest)),
     (400, (errors.AmbiguousId, FilterError, errors.TriageError, errors.OrdersError, errors.RepairError)),
-    (409, (errors.OperationError,)),
+    (409, (errors.OperationError, errors.RequestRefused)),
     (503, (errors.SettingsError, errors.StoreError)),
 )  # fmt: skip
 
@@ -343,11 +345,21 @@ class Handler(BaseHandler):
         if not hasattr(self, "_current_user"):
             # The error may come from reading the current user.
             self.current_user = None
-        if self.is_api:
+        if isinstance(error, errors.ApprovalNeeded):
+            self._show_request(error.request, problem)
+        elif self.is_api:
             said = {"status": problem.status, "title": problem.title, "text": problem.text}
             self.reply({"error": {**said, **problem.facts}}, problem.status)
         else:
             self.show_problem(problem)
+
+    def _show_request(self, request_id: str, problem: Problem) -> None:
+        """Answer that an act waits for a second person."""
+        if self.is_api:
+            self.set_header("Location", self.links.api("requests", request_id))
+            self.reply({"request": request_id, "text": problem.text}, problem.status)
+        else:
+            self.see(self.links.page("requests", request_id))
 
     def show_problem(self, problem: Problem) -> None:
         """Write the error as a page."""

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from celery_dlq.errors import page
+from celery_dlq.model.request import FROM_FLOWER, Login
 
 #: Flower's own switch for an API without authentication.
 OPEN_VARIABLE = "FLOWER_UNAUTHENTICATED_API"
@@ -35,6 +36,7 @@ ROLE_OF = {
     **dict.fromkeys(("redrive", "edit", "unpark", "pause", "resume", "cancel", "run"), "act"),
     **dict.fromkeys(("ignore", "resolve", "reopen", "note", "assign", "merge", "split"), "triage"),
     **dict.fromkeys(("discard", "undiscard"), "triage"),
+    **dict.fromkeys(("approve", "refuse"), "approve"),
     "delete": "erase",
 }
 
@@ -90,9 +92,11 @@ def name_of(user: object, headers: Mapping[str, str], options: Any) -> str:
 
 def actor_of(user: object, headers: Mapping[str, str], address: str, options: Any) -> str:
     """The actor's name for the audit: that of :func:`name_of`, or, without authentication, the IP address of
-    the client."""
-    name = name_of(user, headers, options) or f"anonymous at {address}"
-    return name if isinstance(user, str) else f"{name} (flower)"
+    the client. Only a login proves a name."""
+    name = name_of(user, headers, options)
+    if not name:
+        return f"anonymous at {address}{FROM_FLOWER}"
+    return Login(name if isinstance(user, str) else f"{name}{FROM_FLOWER}")
 
 
 def has_role(

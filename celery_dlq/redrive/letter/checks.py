@@ -4,7 +4,7 @@ and its arguments against the task's signature. A letter that fails a check is s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import cache
@@ -17,6 +17,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
+from celery_dlq.redrive.gate import why_never, why_not_alone
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
 from celery_dlq.redrive.letter.validation import Validator
@@ -31,12 +32,17 @@ _NAMED, _NAME = 5, 60
 
 
 @contextmanager
-def open_checks(app: Any, orders: Orders) -> Iterator[Checks]:
-    """The checks of one redrive, and the process that validates letters for them if the orders ask for it."""
+def open_checks(
+    app: Any, orders: Orders, is_approved: Callable[[], bool] = lambda: True
+) -> Iterator[Checks]:
+    """The checks of one redrive, and the process that validates letters for them if the orders ask for it.
+
+    :param is_approved: whether a second person has approved it.
+    """
     checking = orders.checking
     validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
     with validated or nullcontext():
-        yield Checks(app, orders, validated)
+        yield Checks(app, orders, validated, is_approved)
 
 
 class Checked(NamedTuple):
@@ -54,8 +60,15 @@ class Checks:
     """Checks each letter in the form in which it will be sent, after its repair. The broker's answers about
     queues are remembered, so each redrive has its own checks."""
 
-    def __init__(self, app: Any, orders: Orders, validator: Validator | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        orders: Orders,
+        validator: Validator | None = None,
+        is_approved: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._app, self._checking, self._validator = app, orders.checking, validator
+        self._is_approved = cache(is_approved)
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
@@ -87,12 +100,18 @@ class Checks:
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
+            or why_never(self._app, letter.task, task)
+            or self._why_not_approved(letter.task, task)
             or why_excluded(letter, self._checking, now)
             or self._targets.why_not(letter.queue)
         )
         if why is None:
             self._passed.add(route)
         return why
+
+    def _why_not_approved(self, *tasks: str) -> str | None:
+        why = why_not_alone(self._app, *tasks)
+        return why if why and not self._is_approved() else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
         letter, task = opened.letter, task_of(opened.letter)

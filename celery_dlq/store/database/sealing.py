@@ -32,6 +32,7 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
     tables.automation: ("why",),
     tables.operation: ("cause", "wanted", "orders"),
     tables.audit: ("why", "detail"),
+    tables.request: ("why", "record"),
     tables.key: ("sealed",),
 }
 
@@ -39,7 +40,7 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
 OWNERS: Mapping[sa.Table, tuple[str, ...]] = {
     **dict.fromkeys(CONTENTS, ("task_id",)),
     **dict.fromkeys((tables.group, tables.ticket), ("fingerprint",)),
-    **dict.fromkeys((tables.operation, tables.key), ("id",)),
+    **dict.fromkeys((tables.operation, tables.request, tables.key), ("id",)),
     tables.automation: ("name",),
     tables.audit: ("act", "at"),
 }

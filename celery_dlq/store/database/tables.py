@@ -1,5 +1,6 @@
 """The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
-deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, keys, and reports.
+deliveries, leases, circuits, automations, handlings, tickets, requests, segments of the archive, keys, and
+reports.
 This module has no behaviour."""
 
 from __future__ import annotations
@@ -427,6 +428,18 @@ ticket: sa.Table = _table(
     sa.Column("at", Moment, nullable=False),
     sa.PrimaryKeyConstraint("fingerprint", "kind"),
 )
+
+# Acts that wait for a second person, or that waited for one.
+request: sa.Table = _table(
+    "celery_dlq_request",
+    sa.Column("id", name(32), primary_key=True),
+    sa.Column("state", name(16), nullable=False),
+    *_each(Moment, "at", "expires_at"),
+    # All but the reason, as JSON; and its digest, by which a change in the database is noticed.
+    *_each(LONG_TEXT, "why", "record"),
+    sa.Column("digest", name(64), nullable=False),
+)
+sa.Index(None, request.c.state, request.c.expires_at)
 
 # The segments of the archive. Unless a segment is a leftover, its letters are in its file, and not here.
 segment: sa.Table = _table(

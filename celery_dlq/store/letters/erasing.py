@@ -47,12 +47,13 @@ PLAIN: Sequence[sa.Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
     tables.ticket.c.recipient, operation.c.cause, tables.automation.c.why,
     handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.auto_hold.c.why,
+    tables.request.c.why,
 )  # fmt: skip
 
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
 JSON: Sequence[sa.Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders,
-    tables.report.c.detail, handling.c.detail,
+    tables.report.c.detail, handling.c.detail, tables.request.c.record,
 )  # fmt: skip
 
 #: The keys of such texts in the JSON. All other values are names, numbers, ids and times.
@@ -199,7 +200,7 @@ class Erasing(StoreRole):
 
     def mentions(self, texts: Sequence[str]) -> list[Mention]:
         """The texts of people, handlers and filters that have one of ``texts`` in them, as a whole word.
-        Texts of operations that have not ended are left out."""
+        Texts of operations and requests that have not ended are left out."""
         if not texts:
             return []
         forms = _forms(texts)
@@ -283,6 +284,8 @@ def _mentions(
         found = sa.or_(found, column.startswith(TEXT_PREFIX))
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
+    elif column.table is tables.request:  # a change would break its digest
+        found = sa.and_(found, tables.request.c.state.not_in(("open", "approved")))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []

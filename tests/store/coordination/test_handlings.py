@@ -311,6 +311,7 @@ def test_handlings_of_an_earlier_version_end(store, choose, lease):
 # -- Verdicts -------------------------------------------------------------------------------------
 
 
+@pytest.mark.clear("the reason is kept with the handling only")
 def test_a_letter_is_discarded_with_the_handler_in_the_audit(store, start):
     store.letters.save([letter("a"), letter("b", task="shop.mail")])
     started, seen = start(scope(task="charge"))

@@ -47,6 +47,7 @@ def test_contents_of_another_owner_cannot_be_read(sealed):
         sealed.transactions.read(work)
 
 
+@pytest.mark.clear("it needs a store without keys")
 def test_without_a_ring_clear_rows_are_read_and_sealed_ones_are_not(sealed, store):
     row = sealed.transactions.read(lambda c: sealing_of(c).seal(tables.attempt, ROW, "4711"))
 

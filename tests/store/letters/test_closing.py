@@ -63,12 +63,14 @@ def test_a_discarded_letter_says_when_by_whom_and_why(letters):
     assert letters.counts.letters(Filter()) == 2
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_discarding_again_moves_nothing(letters):
     discard(letters, Filter())
     assert discard(letters, Filter()) == 0
     assert len(audit(letters)) == 1
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_an_act_is_audited_once_with_its_count_and_filter(letters):
     wanted = Filter(task="charge", since=minutes(1), states=frozenset({State.DEAD}))
     discard(letters, wanted, why="bad deploy")
@@ -81,6 +83,7 @@ def test_an_act_is_audited_once_with_its_count_and_filter(letters):
     }
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_an_act_in_many_chunks_is_one_audit_row(letters, monkeypatch):
     monkeypatch.setattr(acts, "CHUNK", 3)
     assert discard(letters, Filter()) == 4
@@ -123,6 +126,7 @@ def test_letters_that_die_while_an_act_runs_are_not_swept_in(letters, monkeypatc
     assert letters.letters.get("late").state is State.DEAD
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_undiscarded_letters_wait_again(letters):
     discard(letters, Filter())
     assert undiscard(letters, Filter(ids=("a",))) == 1
@@ -147,6 +151,7 @@ def test_a_discarded_and_undiscarded_letter_can_be_redriven(letters):
     assert len(claim(letters, "a", "b").letters) == 2
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_another_act_is_audited(store):
     row_id = store.audit.note(who="ann", act="ingest", detail={"queue": "dead"}, count=3, at=T0)
     store.audit.note(who="ann", act="ingest", detail={}, count=2, at=T0, row=row_id)

@@ -443,3 +443,22 @@ def handle(store, task_id, verdict, error):
     seen = store.letters.get(task_id)
     assert store.automations.end(started, seen, verdict, detail=detail).value == "done"
     assert store.automations.get(number).detail == detail
+
+
+def test_a_value_is_erased_in_texts_that_are_sealed(sealed, opened):
+    sealed.letters.save([letter("a", subject="jo"), letter("b")])
+    orders = Orders(repair=Repair(assignments=('kwargs.x="jo@x.example"',)))
+    asked = operation("t", wanted=Filter(values=("jo@x.example",)), orders=orders)
+    sealed.operations.create(asked)
+    take(sealed)
+    sealed.claims.skip("t", "t", {"a": "no jo@x.example here", "b": "x"}, now=LATER)
+    sealed.operations.move("t", OperationState.CANCELLED, who="ann", cause="jo@x.example", now=T0)
+    mentions = sealed.erasing.mentions(["jo@x.example"])
+    assert sorted({one.place for one in mentions}) == [
+        "celery_dead_letter_redrive.why", "celery_dlq_audit.detail", "celery_dlq_audit.why",
+        "celery_dlq_operation.cause", "celery_dlq_operation.orders", "celery_dlq_operation.wanted",
+    ]  # fmt: skip
+    assert sealed.erasing.replace_texts(mentions) == 6
+    assert sealed.erasing.mentions(["jo@x.example"]) == []
+    assert sealed.sendings.of_letter("a")[0].why == "no [erased] here"
+    assert sealed.operations.get("t").wanted.values == ("[erased]",)

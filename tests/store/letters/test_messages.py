@@ -51,6 +51,7 @@ def test_as_many_as_fit_and_one_at_least(store, small):
     assert len(large.envelope.body) == 200_000
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_a_body_that_is_too_large_to_be_read_with_so_many_letters_is_read_by_itself(
     store, monkeypatch
 ):
@@ -90,6 +91,7 @@ def test_tracebacks_are_read_in_one_statement(store):
     assert store.letters.read_tracebacks([]) == {}
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_no_white_space_changes_what_stored_text_says(store):
     headers = {"id": "0d3f", "raw": b"\xff"}
     store.letters.save([letter("0d3f", envelope=envelope("0d3f", headers=headers))])
@@ -100,6 +102,7 @@ def test_no_white_space_changes_what_stored_text_says(store):
     assert store.letters.get("0d3f").envelope.headers == headers
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_headers_are_written_in_the_order_of_the_message(store):
     headers = {
         "lang": "py",

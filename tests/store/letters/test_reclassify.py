@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import select
 from support.factories import T0, letter
 from support.stores.rollup_checks import assert_counts_hold
@@ -25,6 +26,7 @@ def audits(store):
     return store.database.read(lambda connection: connection.execute(select(tables.audit)).all())
 
 
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_many_letters_are_one_act(store, monkeypatch):
     monkeypatch.setattr(records, "CHUNK", 2)
     ids = [f"{number:04}" for number in range(5)]

@@ -17,6 +17,7 @@ LARGE = 20 * 1_048_576
 
 
 @pytest.mark.parametrize("size", [INLINE, INLINE + 1])
+@pytest.mark.clear("it counts the bytes of bodies in clear")
 def test_a_body_up_to_a_size_is_read_with_its_letter(store, size):
     store.letters.save([letter("a", envelope=envelope(body=b"x" * size))])
     row = store.database.read(lambda connection: connection.execute(WHOLE).one())
@@ -25,6 +26,7 @@ def test_a_body_up_to_a_size_is_read_with_its_letter(store, size):
     assert len(store.letters.get("a").envelope.body) == size
 
 
+@pytest.mark.clear("it counts the bytes of bodies in clear")
 def test_the_bodies_that_are_read_with_letters_are_bounded_together(store, monkeypatch):
     monkeypatch.setattr("celery_dlq.store.rows.bodies.TOGETHER", 100_000)
     sizes = [5_000, 5_001, 10_000, INLINE] * 5

@@ -131,6 +131,7 @@ def test_a_search_without_a_limit_goes_on_to_the_end(store):
     assert (ids(page.letters), page.searched_to, page.further) == (["a"], None, ())
 
 
+@pytest.mark.clear("it makes a store without keys")
 class TestTheTimeOfASearch:
     """Each look at the clock is a second later."""
 

@@ -77,6 +77,7 @@ def test_a_page_is_full_or_the_last_one_if_there_is_time(forty):
     assert {page.searched_to for page in pages} == {None}
 
 
+@pytest.mark.clear("it makes a store without keys")
 def test_the_clock_is_looked_at_after_each_step(forty, database_url):
     seconds = iter(range(100))
     patient = SQLStore(database_url, monotonic=lambda: next(seconds))

@@ -268,3 +268,8 @@ def test_a_verdict_by_type_means_that_there_was_no_other_evidence():
     item = dead(f"{__name__}.Unsold", "python.error", "type=ValueError")
     assert judged(item, Rule(Unsold, "transient", status=503)) == (None, "")
     assert judged(item, Rule(Unsold, "transient", name="mine")) == (("transient", "mine"), "")
+
+
+def test_a_letter_that_cannot_be_decrypted_is_not_judged():
+    found = rejudge(letter(unreadable="The key is not here."), Classifier())
+    assert (found.changed, found.untold) == (None, "The key is not here.")

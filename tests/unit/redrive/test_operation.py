@@ -9,18 +9,28 @@ from unittest.mock import Mock
 
 import pytest
 from celery import Celery
+from sqlalchemy import func, select, update
 from support.factories import T0
 
 from celery_dlq import Filter, Settings
 from celery_dlq.base.redact import Redactor
-from celery_dlq.errors import OperationError, OrdersError, StoreUnavailable, UnknownOperation
+from celery_dlq.base.sealing import Keyring
+from celery_dlq.errors import (
+    ContentsSealed,
+    OperationError,
+    OrdersError,
+    StoreUnavailable,
+    UnknownOperation,
+)
 from celery_dlq.model.operation import Checking, OperationState, Orders, Pacing, Repair
+from celery_dlq.model.states import State
 from celery_dlq.redrive import operation as module
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.letter import repair
 from celery_dlq.redrive.operation import Operations
 from celery_dlq.store import tenure
+from celery_dlq.store.database.tables import content
 
 
 @pytest.fixture
@@ -342,3 +352,44 @@ class TestAppAndBroker:
         fill("a")
         made = make(detached=True)
         assert elsewhere.cancel(made.id, who="tester").state is OperationState.CANCELLED
+
+
+@pytest.fixture
+def ring(store):
+    """The keys with which the store seals letters from now on."""
+    store.transactions.ring = Keyring({"one": b"k" * 32})
+    return store.transactions.ring
+
+
+def test_letters_without_their_key_are_refused_before_any_is_claimed(
+    store, operations, publisher, fill, ring
+):
+    fill(*"abc")
+    made = operations.make(Filter(), Orders(), who="ann", detached=False)
+    store.transactions.ring = Keyring({"other": b"x" * 32})
+    refused = f"3 letters are encrypted with key {ring.label}"
+    with pytest.raises(ContentsSealed, match=refused):
+        operations.start(Filter(), who="ann")
+    assert [one.id for one in store.operations.find()] == [made.id]
+    with pytest.raises(OperationError, match="cannot run here: The key with the hash"):
+        operations.resume(made.id, who="ann")
+    assert operations.left() == []
+    assert publisher.batches == []
+    assert {one.redrive_count for one in store.letters.find(Filter()).letters} == {0}
+    store.transactions.ring = ring
+    assert operations.resume(made.id, who="ann").counts.sent == 3
+
+
+def test_a_letter_that_was_changed_is_refused_and_the_others_are_sent(
+    store, operations, publisher, fill, ring
+):
+    fill(*"abc")
+    first = content.c.id == select(func.min(content.c.id)).scalar_subquery()
+    change = update(content).where(first).values(body=b"[[1000], {}, {}]")
+    store.database.write(lambda connection: connection.execute(change))
+    ended = operations.start(Filter(), who="ann")
+    assert (ended.counts.skipped, ended.counts.sent) == (1, 2)
+    assert publisher.sent == ["b", "c"]
+    assert store.letters.get("a").state is State.DEAD
+    [skipped] = store.sendings.of_letter("a")
+    assert "it is not encrypted, and the rest is" in skipped.why

@@ -419,3 +419,10 @@ def test_a_number_that_cannot_be_written_concerns_its_letter_only(app, content_t
     repaired = Repairs(app, Repair(function="enlarge"), Redactor()).repaired(sent, NOW)
     assert repaired.letter is sent or place == "headers"
     assert place == "headers" or "cannot" in repaired.why_not
+
+
+def test_a_letter_that_cannot_be_decrypted_is_refused_with_the_reason(repair, app):
+    sealed = letter("a", unreadable="The key is not here.")
+    assert (
+        Repairs(app, Repair(), Redactor()).repaired(sealed, NOW).why_not == "The key is not here."
+    )
