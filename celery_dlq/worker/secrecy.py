@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+
 from celery_dlq.base.redact import safe_message
 from celery_dlq.base.sealing import Keyring
 from celery_dlq.classify import is_a
@@ -22,7 +24,7 @@ _LOGGERS = ("celery.app.trace", "celery.worker.request", "celery.worker.strategy
 _DUMPING = "celery.worker.consumer.consumer"
 
 #: Errors that say nothing about a message.
-_OURS = (StoreError, SettingsError, BrokerError)
+_HARMLESS = (StoreError, SettingsError, BrokerError, WorkerLostError, TimeLimitExceeded)
 
 #: Facts in Celery's lines about runs; and its lines that dump a message, whose arguments are not named.
 _FACTS = ("exc", "traceback", "args", "kwargs")
@@ -89,7 +91,7 @@ def _is_about_other(args: Any) -> bool:
 
 
 def _message_of(exc: BaseException) -> str:
-    return safe_message(exc) if is_a(exc, _OURS) else HIDDEN
+    return safe_message(exc) if is_a(exc, _HARMLESS) else HIDDEN
 
 
 def _without_contents(args: Any, *, is_dump: bool) -> Any:
@@ -104,5 +106,5 @@ def _shown(arg: Any, *, is_dump: bool) -> Any:
     if is_a(arg, BaseException):
         # It is the name of a task that is not registered.
         is_name = is_dump and is_a(arg, KeyError)
-        return arg if is_name else f"{type_name(type(arg))} {HIDDEN}"
+        return arg if is_name or is_a(arg, _HARMLESS) else f"{type_name(type(arg))} {HIDDEN}"
     return HIDDEN if is_dump or isinstance(arg, dict) else arg

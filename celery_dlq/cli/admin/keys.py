@@ -11,7 +11,6 @@ from celery_dlq.cli.exits import PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.errors import SettingsError, page
 from celery_dlq.view.text import counted
 
 #: Rows between two lines about the progress.
@@ -39,16 +38,11 @@ def keys() -> None:
 def list_keys(session: Session, form: str) -> None:
     """List the keys, with the letters and the keys of persons that each has encrypted.
 
-    States: first (it encrypts), next (it only decrypts), missing (it is not in dlq_encryption_keys here, so
-    what it has encrypted cannot be read here).
+    States: first (it encrypts), next (it only decrypts), missing (what it has encrypted cannot be read here:
+    add it to dlq_encryption_keys).
     """
     rows = [*_rows(session)]
     session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else "No letters, and no keys.")
-    missing = [row["key"] for row in rows if row["state"] == "missing"]
-    if missing:
-        session.error(
-            f"Add to dlq_encryption_keys, or their letters cannot be read: {', '.join(missing)}"
-        )
 
 
 def _rows(session: Session) -> Iterator[dict[str, Any]]:
@@ -59,11 +53,9 @@ def _rows(session: Session) -> Iterator[dict[str, Any]]:
     for key in (*ours, *others, *(one for one in _OTHERS if letters.get(one))):
         state = "missing" if key in others else "first" if key in ours[:1] else "next"
         yield {
-            "key": key,
-            "state": _OTHERS.get(key, state),
-            "letters": letters.get(key, 0),
-            "persons": persons.get(key, 0),
-        }
+            "key": key, "state": _OTHERS.get(key, state),
+            "letters": letters.get(key, 0), "persons": persons.get(key, 0),
+        }  # fmt: skip
 
 
 @keys.command("rotate")
@@ -75,23 +67,18 @@ def rotate(session: Session) -> None:
     short steps while workers run. After Ctrl-C or a kill, run it again: it continues. Exits with 4 if letters
     are left: they were written by workers with another first key, or their key is missing.
     """
-    ring, role = session.queue.keyring, session.queue.store.keys
-    if ring is None:
-        raise SettingsError(
-            f"There is no key to encrypt with; set dlq_encryption_keys. See {page('encryption')}."
-        )
-    told = 0
+    role, told = session.queue.store.keys, 0
 
     def on_progress(rows: int) -> None:
         nonlocal told
         if rows >= told + _TOLD:
             told = rows
-            session.say(f"{rows:,} rows encrypted with {ring.label}; letters come last.")
+            session.say(f"{rows:,} rows encrypted with the first key; letters come last.")
 
     rows = role.rotate(who=operator(), on_progress=on_progress)
     left = role.left()
     session.done(
-        f"{counted(rows, 'row')} encrypted with {ring.label}; "
+        f"{counted(rows, 'row')} encrypted with the first key; "
         f"{counted(left, 'letter or key', 'letters and keys')} left."
     )
     if left:

@@ -7,6 +7,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from billiard.exceptions import WorkerLostError
 from celery.app import trace
 from celery.worker.consumer import consumer
 
@@ -103,7 +104,10 @@ def test_our_own_lines_have_no_messages_of_exceptions(keeps, written, error):
     assert SECRET not in traceback_in_log(error)
 
 
-def test_errors_of_the_store_keep_their_messages(keeps, written):
+def test_errors_of_the_store_and_of_the_pool_keep_their_messages(keeps, written):
+    lost = WorkerLostError("signal 9")
+    logging.getLogger("celery.worker.request").error("Task handler raised error: %r", lost)
+    assert "signal 9" in written.getvalue()
     logging.getLogger("celery_dlq.x").error("no", exc_info=StoreUnavailable("it does not answer"))
     assert "StoreUnavailable: it does not answer" in written.getvalue()
 
