@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from support.factories import T0, attempt, letter, operation
 from support.stores import redriving
 
 from celery_dlq.errors import OperationError
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Filter
+from celery_dlq.store.listener import Notes
 from celery_dlq.store.sql import SQLStore
 
 
@@ -36,6 +40,14 @@ class Ears:
 
     def audited(self, head):
         """Tested with the chain."""
+
+
+def test_notes_pass_the_head_of_the_audit_on_from_another_process():
+    head, heard = AuditHead(n=1, hash="ab"), Notes()
+    notes = Notes()
+    notes.audited(head)
+    pickle.loads(pickle.dumps(notes.take(letters=False))).notify(heard)
+    assert heard._noted == [("audited", head)]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from support.factories import operation
 from celery_dlq.flower.http.permission import ROLE_OF, has_role
 from celery_dlq.flower.resources.bulk import ManyLetters
 from celery_dlq.flower.resources.editor import EditPage
-from celery_dlq.flower.routes import API, PAGES, Nothing
+from celery_dlq.flower.routes import API, PAGES
 from celery_dlq.settings.validation import ROLES
 
 #: Each user of the pages has the role that is named like the user; nobody has none.
@@ -170,7 +170,6 @@ def test_an_unknown_address_is_refused_without_reading(as_user):
         answer = visitor.get(path)
         assert (answer.status, SAID in answer.body) == (403, True)
     assert as_user("approve").get("/dead-letters/other").status == 404
-    assert issubclass(Nothing, object)
 
 
 def test_a_refusal_names_the_role_in_the_page_and_in_rest(as_user, store):
