@@ -140,6 +140,13 @@ def test_a_person_s_key_rotates_and_its_letters_stay_readable(with_keys):
     assert with_keys(**NEW).letters.get("task-0001").message == "no room for 1"
 
 
+def test_a_person_s_key_that_cannot_be_read_is_not_taken_for_a_destroyed_one(with_keys):
+    about = {"subject": "customer 7"}
+    with_keys(**OLD).letters.save([died(1, **about), died(2, **about)])
+    for one in with_keys(**NEW).letters.find(Filter()).letters:
+        assert "add it again" in one.unreadable
+
+
 def test_destroying_a_person_s_key_erases_letters_that_stay(with_keys):
     store = with_keys(**OLD)
     store.letters.save([died(1, subject="customer 7"), died(2, subject="customer 8"), died(3)])

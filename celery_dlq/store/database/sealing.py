@@ -251,9 +251,8 @@ class Sealing:
         """Read the keys of persons that are not known yet."""
         missing = sorted({one.hex() for one in ids if one not in self._persons})
         if missing and self.ring is not None:
-            self._persons |= dict.fromkeys(map(bytes.fromhex, missing))
-            found = self._read(missing).items()
-            self._persons |= {bytes.fromhex(one): secret for one, secret in found}
+            found = self._read(missing)
+            self._persons |= {bytes.fromhex(one): found.get(one) for one in missing}
 
     def _made(self, ids: Sequence[str]) -> dict[str, bytes]:
         """New keys with these ids. Of two that are made for one id at once, one is stored."""
