@@ -270,6 +270,7 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Before anything is started.
         with ends_in_one_line():
             dlq.check_settings()
+            dlq.keyring  # noqa: B018 - no letter can be stored without the keys
             dlq.settings.own_namespace  # noqa: B018 - with several, it would not know what to write
         self._log = RunLogHandler(dlq.settings, dlq.redactor, last_run)
 
