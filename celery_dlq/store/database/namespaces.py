@@ -14,16 +14,17 @@ from celery_dlq.store.database.columns import name
 #: The option of a connection with the names that its process sees; None for all.
 SEEN = "celery_dlq_namespaces"
 
+_KNOWN = sa.text(
+    "SELECT namespace FROM celery_dead_letter_count UNION SELECT namespace FROM celery_dlq_parked"
+)
+
 
 def seen(connection: Connection) -> Sequence[str]:
     """The namespaces whose rows this transaction reads. If a process sees all, these are the namespaces that
     have letters or parked retries now."""
     names = connection.get_execution_options().get(SEEN, ("",))
     if names is None:
-        from celery_dlq.store.database.tables import cell, parked
-
-        known = sa.union(sa.select(cell.c.namespace), sa.select(parked.c.namespace))
-        names = sorted({"", *connection.scalars(known)})
+        names = sorted({"", *connection.scalars(_KNOWN)})
         connection.execution_options(**{SEEN: names})
     return list(names)
 
