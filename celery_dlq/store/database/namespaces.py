@@ -11,14 +11,12 @@ from sqlalchemy.engine import Connection
 from celery_dlq.settings import own
 from celery_dlq.store.database.columns import name
 
-#: The tables that have a row for each namespace with letters or parked retries. They import this module.
-_OF_ALL = [
-    sa.table(table, sa.column("namespace"))
-    for table in ("celery_dead_letter_count", "celery_dlq_parked")
-]
-
 #: The option of a connection with the names that its process sees; None for all.
 SEEN = "celery_dlq_namespaces"
+
+_KNOWN = sa.text(
+    "SELECT namespace FROM celery_dead_letter_count UNION SELECT namespace FROM celery_dlq_parked"
+)
 
 
 def seen(connection: Connection) -> Sequence[str]:
@@ -26,8 +24,7 @@ def seen(connection: Connection) -> Sequence[str]:
     have letters or parked retries now."""
     names = connection.get_execution_options().get(SEEN, ("",))
     if names is None:
-        known = sa.union(*(sa.select(table.c.namespace) for table in _OF_ALL))
-        names = sorted({"", *connection.scalars(known)})
+        names = sorted({"", *connection.scalars(_KNOWN)})
         connection.execution_options(**{SEEN: names})
     return list(names)
 
