@@ -63,7 +63,6 @@ LISTED: Sequence[Field] = (
     Field("rule", "Rule", WHY),
     Field("", "Evidence", WHY, attrgetter("explanation.evidence")),
     Field("", "Path", WHY, attrgetter("explanation.path")),
-    Field("unreadable", "Contents", WHY),
     Field("exception_type", "Exception", ERROR),
     Field("message", "Message", ERROR),
     Field("fingerprint", "Group", WHY),
@@ -80,6 +79,7 @@ LISTED: Sequence[Field] = (
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
     *map(Field, ("args", "kwargs")),
+    Field("unreadable", "Contents", WHY),
     Field("namespace", "Namespace", ORIGIN),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ ONE = AutoRedrive("one", where=Filter(task="shop.charge"))
 ROUTE = Route("payments", task="shop.charge")
 
 #: The settings whose values are not shown.
-SECRET = {"store_url", "search_redacted_key"}
+SECRET = {"store_url", "search_redacted_key", "encryption_keys"}
 
 #: For each setting, values that are allowed and values that are not.
 VALUES = {
@@ -67,6 +67,8 @@ VALUES = {
     "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
     "approval": ([None, Approval()], [True, {"acts": ["redrive"]}, Retention()]),
+    "encryption_keys": ([None, {"2026": "key"}, "shop.keys", dict], ["", [], 7, ["key"]]),
+    "subject": ([None, "shop.person", print], ["", 7, ["shop.person"]]),
     "cli_acts": (["do", "propose"], ["", "ask", None, True]),
     "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
     "archive_url": (
@@ -94,6 +96,10 @@ VALUES = {
 }  # fmt: skip
 
 
+#: The settings without which others are refused.
+NEEDED = {"subject": {"encryption_keys": {"2026": "key"}}}
+
+
 def test_every_setting_is_tested_here():
     assert set(VALUES) == {item.name for item in fields(Settings)}
 
@@ -101,7 +107,13 @@ def test_every_setting_is_tested_here():
 def test_allowed_values_are_taken():
     for name, (good, _bad) in VALUES.items():
         for value in good:
-            assert getattr(Settings.from_values({name: value}), name) == value, (name, value)
+            given = {**NEEDED.get(name, {}), name: value}
+            assert getattr(Settings.from_values(given), name) == value, (name, value)
+
+
+def test_a_subject_needs_keys():
+    with pytest.raises(SettingsError, match="dlq_subject needs dlq_encryption_keys"):
+        Settings.from_values({"subject": "shop.person"})
 
 
 def test_other_values_are_refused_with_key_value_and_what_is_allowed():

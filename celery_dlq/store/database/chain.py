@@ -95,7 +95,9 @@ class Verification:
     def __init__(self, key: bytes | None, kept: str | None) -> None:
         self._key, self._kept, self._hash = key, kept, ""
         #: Acts and links that were checked, and how many of the links were made with the key.
-        self.acts, self.links, self.keyed = 0, 0, 0
+        self.acts: int = 0
+        self.links: int = 0
+        self.keyed: int = 0
         #: For each act or link that does not fit: what was changed, deleted, inserted or reordered.
         self.breaks: list[str] = []
         #: The newest link of each act that is gone.

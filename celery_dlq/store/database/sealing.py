@@ -82,7 +82,8 @@ class Sealing:
     """
 
     def __init__(self, connection: Connection, ring: Keyring | None, *, writes: bool) -> None:
-        self._connection, self.ring, self._writes = connection, ring, writes
+        self._connection, self._writes = connection, writes
+        self.ring: Keyring | None = ring
         self._persons: dict[bytes, bytes | None] = {}
         self._hash_key = b""
 

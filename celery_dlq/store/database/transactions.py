@@ -67,7 +67,8 @@ class Transactions:
         monotonic: Callable[[], float] = time.monotonic,
         audited: Callable[[AuditHead], None] = lambda _head: None,
     ) -> None:
-        self.database, self._audited = database, audited
+        self.database: Database = database
+        self._audited = audited
         self.ring: Keyring | None = ring
         self.searched: Searched = Searched(value_limit, redactor)
         self._monotonic = monotonic

@@ -141,6 +141,7 @@ class Worker:
                 redactor=dlq.redactor,
                 settings=dlq.settings,
                 grouping=dlq.grouping,
+                subject_of=dlq.subject_of,
             ),
         )
         self.valve = Valve(

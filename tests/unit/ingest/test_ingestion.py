@@ -16,8 +16,9 @@ from celery_dlq.worker.grouping import Grouping
 
 WIRING = SimpleNamespace(
     redactor=Redactor(),
-    settings=SimpleNamespace(release="", routes=()),
+    settings=SimpleNamespace(release="", routes=(), own_namespace=""),
     grouping=Grouping(Redactor()),
+    subject_of=lambda _args, _kwargs: "",
 )
 
 

@@ -25,8 +25,9 @@ DEATH = {
 
 WIRING = SimpleNamespace(
     redactor=Redactor(),
-    settings=SimpleNamespace(release="1.4.2", routes=()),
+    settings=SimpleNamespace(release="1.4.2", routes=(), own_namespace=""),
     grouping=Grouping(Redactor()),
+    subject_of=lambda _args, _kwargs: "",
 )
 
 
@@ -204,8 +205,8 @@ def test_an_ingested_letter_is_on_its_route():
         Route("mail", task="shop.mail"),
         Route("from-the-broker", reason="ingested", exception="broker.rejected", tags=("late",)),
     ]
-    settings = SimpleNamespace(release="", routes=routes)
-    wiring = SimpleNamespace(redactor=Redactor(), settings=settings, grouping=Grouping(Redactor()))
+    settings = SimpleNamespace(release="", routes=routes, own_namespace="")
+    wiring = SimpleNamespace(**{**vars(WIRING), "settings": settings})
     made = maker(wiring=wiring).make(taken(task_headers(**{"x-death": [DEATH]})), T0).letter
     assert (made.route, made.tags) == ("from-the-broker", ("late",))
 
