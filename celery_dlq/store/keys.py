@@ -107,6 +107,9 @@ class Keys(StoreRole):
             # The first half bounds the index: MySQL ignores row comparisons there.
             is_after = sa.tuple_(*order) > sa.tuple_(*map(sa.literal, after))
             following = following.where(order[0] >= after[0], is_after)
+        if after and table is letter:
+            # PostgreSQL would read the contents from the first one on.
+            following = following.where(content.c.id >= after[0])
         rows = self.connection.execute(following.with_for_update()).mappings().all()
         again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
         for part in (letter, content) if table is letter else (table,):
