@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,9 +137,16 @@ class Sealing:
             empty = {name: _UNREAD.get(name, "") for name in _names(table) if name in row}
             return {**row, **empty, "unreadable": str(error)}
 
-    def shown_letter(self, row: Row) -> dict[str, Any]:
-        """:meth:`shown` for the row of a letter."""
-        return self.shown(tables.letter, row, row["task_id"])
+    def shown_letters(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """:meth:`shown` for the rows of letters."""
+        given = [*rows]
+        self.find_persons(row["sealed_by"] for row in given)
+        return [self.shown(tables.letter, row, row["task_id"]) for row in given]
+
+    def find_persons(self, sealed_by: Iterable[str]) -> None:
+        """Read the keys of the persons that these name, together; those that cannot be read are left out."""
+        with contextlib.suppress(ContentsSealed):
+            self._find(bytes.fromhex(one[1:]) for one in sealed_by if one.startswith("@"))
 
     def label_for(self, subject: str) -> str:
         """``sealed_by`` of a letter about the person ``subject``; empty for none. Makes the person's key."""
@@ -248,8 +256,15 @@ class Sealing:
             return
         self._persons |= dict.fromkeys(map(bytes.fromhex, missing))
         these = dialect_of(self._connection).one_of(tables.key.c.id, missing)
-        for row in self._connection.execute(sa.select(tables.key).where(these)):
-            self._persons[bytes.fromhex(row.id)] = self._opened_key(row.id, row.sealed)
+        failed: ContentsSealed | None = None
+        for row in self._connection.execute(sa.select(tables.key).where(these)).all():
+            try:
+                self._persons[bytes.fromhex(row.id)] = self._opened_key(row.id, row.sealed)
+            except ContentsSealed as error:  # noqa: PERF203 - it is not destroyed, and others are read
+                del self._persons[bytes.fromhex(row.id)]
+                failed = error
+        if failed is not None:
+            raise failed
 
     def _stored(self, key_id: str) -> bytes:
         """The key with this id. If there is none, it is made; of two that are made at once, one is stored. A

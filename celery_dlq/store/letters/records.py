@@ -115,7 +115,8 @@ class Letters(ListenedRole[StoreListener]):
             sealing.shown(attempt, one, key, row["sealed_by"])
             for one in self.connection.execute(runs).mappings()
         ]
-        found = letter_from(sealing.shown_letter(with_body(self.connection, row)), attempts)
+        [shown] = sealing.shown_letters([with_body(self.connection, row)])
+        found = letter_from(shown, attempts)
         return found.with_(due_at=waiting.due_at) if waiting else found
 
     @reads
@@ -129,7 +130,7 @@ class Letters(ListenedRole[StoreListener]):
         these = one_of(self.connection, letter.c.task_id, keys)
         stored = self.connection.execute(_READ.add_columns(body_of(len(keys))).where(these))
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
-        shown = map(sealing_of(self.connection).shown_letter, rows)
+        shown = sealing_of(self.connection).shown_letters(rows)
         return [letter_from(row) for row in shown], count
 
     @reads
@@ -243,7 +244,7 @@ def _texts(
     """The texts that ``these`` selects after the stored id, by the given ids."""
     keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
     rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-    shown = map(sealing.shown_letter, rows.mappings())
+    shown = sealing.shown_letters(rows.mappings())
     return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
@@ -341,7 +342,7 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
         letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
     )  # fmt: skip
     these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
-    shown = map(sealing_of(connection).shown_letter, connection.execute(these).mappings())
+    shown = sealing_of(connection).shown_letters(connection.execute(these).mappings())
     return {row["id"]: row for row in shown}
 
 
