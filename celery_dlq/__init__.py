@@ -18,6 +18,7 @@ from celery_dlq.model.operation import (
     Sending,
     SendingState,
 )
+from celery_dlq.model.request import Approval
 from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
@@ -35,7 +36,7 @@ from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
-    "Attempt", "AutoRedrive", "CeleryDLQError", "Checking", "Classifier", "Counts", "DLQTask",
+    "Approval", "Attempt", "AutoRedrive", "CeleryDLQError", "Checking", "Classifier", "Counts", "DLQTask",
     "DeadLetter", "DeadLetterQueue", "Decision", "Discard", "Escalate", "Filter", "FingerprintInput",
     "Group", "GroupFilter", "GroupStatus", "Guard", "HandlerLetter", "Keep", "Leave", "Limits", "Mark",
     "Operation", "OperationState", "Orders", "Pacing", "Reason", "Redrive", "Repair", "Requirements",

@@ -82,6 +82,10 @@ class FilterError(CeleryDLQError):
     """The filters contradict each other; see: celery -A <app> dlq list --help."""
 
 
+class NamespaceError(FilterError, SettingsError):
+    """dlq_namespace names several, and one is needed here; name it with --namespace, or in dlq_namespace."""
+
+
 class DeletionError(FilterError):
     """These letters cannot be deleted; see: celery -A <app> dlq delete --help."""
 
@@ -128,6 +132,23 @@ class OperationError(CeleryDLQError):
 
 class UnknownOperation(CeleryDLQError):
     """No operation has this id; list them with: celery -A <app> dlq operations list."""
+
+
+class UnknownRequest(CeleryDLQError):
+    """No request has this id; list them with: celery -A <app> dlq requests list."""
+
+
+class RequestRefused(CeleryDLQError):
+    """The request cannot be answered like this; see: celery -A <app> dlq requests show."""
+
+
+class ApprovalNeeded(CeleryDLQError):
+    """A second person has to approve this, so nothing was changed; see: celery -A <app> dlq requests list."""
+
+    def __init__(self, message: str | None = None, request: str = "") -> None:
+        super().__init__(message)
+        #: The id of the request that the act became.
+        self.request = request
 
 
 class UnknownAutomation(CeleryDLQError):

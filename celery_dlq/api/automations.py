@@ -12,6 +12,7 @@ from celery_dlq.base.known import names_its_arguments, unknown_name
 from celery_dlq.errors import MessageChanged, SettingsError, UnknownAutomation, UnknownLetter, page
 from celery_dlq.hooks.event import shown
 from celery_dlq.model.automation import EVERY, AutoState
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.task import DLQTask
 
@@ -49,6 +50,7 @@ class AutomationAPI(FunctionsAPI):
         return RedriveContext(
             app=self.app, store=self.store, settings=self.settings,
             redactor=self.redactor, reports=self._reports, clock=Clock(now=self.store.now),
+            proposes=self.proposes,
         )  # fmt: skip
 
     def _reports(self, task: str) -> bool:
@@ -75,8 +77,9 @@ class AutomationAPI(FunctionsAPI):
         :raises UnknownLetter: no letter has this id.
         :raises MessageChanged: the letter has another message by now.
         :raises RepairError: it is not dead, or it cannot be changed like this.
+        :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         """
-        from celery_dlq.redrive.letter.edit import digest_of, make_edit
+        from celery_dlq.redrive.letter.edit import digest_of, make_edit, text_of
 
         letter = self.store.letters.get(task_id)
         if letter is None:
@@ -87,6 +90,11 @@ class AutomationAPI(FunctionsAPI):
         changes = {name: value for name, value in given.items() if value is not None}
         now = self.store.now()
         edit = make_edit(self.app, letter, changes, self.redactor, who=who, why=why, at=now)
+        self.gate.check(
+            "edit", Filter(ids=(task_id,), states=frozenset({State.DEAD})), who=who, why=why,
+            changes={name: text_of(value) for name, value in changes.items()},
+            shown={"change": edit.diff},
+        )  # fmt: skip
         if not self.store.edits.save(edit):
             raise MessageChanged
         return edit.diff

@@ -37,6 +37,7 @@ from celery_dlq.store.rows.audit import by_filter
 from celery_dlq.store.rows.rows import stored_id
 
 if TYPE_CHECKING:
+    from celery_dlq.redrive.gate import Gate
     from celery_dlq.store import Store
 
 
@@ -212,8 +213,10 @@ class Matcher:
         return self._is_meant(letter.task_id, letter.task, [letter.envelope])
 
     def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
+        if self.meant.ids and stored_id(task_id) not in self.meant.ids:
+            return False
         if not self.meant.conditions:
-            return stored_id(task_id) in self.meant.ids
+            return True
         try:
             return any(self._meets_all(task, message) for message in messages)
         except UnknownParameters:
@@ -338,18 +341,14 @@ class Erasure:
         sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     :param ring: opens the lines in it that are encrypted.
+    :param gate: the check whether it needs a second person; None if one has approved it.
     """
 
     def __init__(
-        self,
-        store: Store,
-        matcher: Matcher,
-        *,
-        archive: Archive | None,
-        spool: Path,
-        ring: Keyring | None,
-    ) -> None:
-        self._store, self._matcher = store, matcher
+        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path,
+        ring: Keyring | None, gate: Gate | None = None,
+    ) -> None:  # fmt: skip
+        self._store, self._matcher, self._gate = store, matcher, gate
         #: Which letters.
         self.meant: Meant = matcher.meant
         self._archive, self._spool, self._ring = archive, spool, ring
@@ -393,9 +392,22 @@ class Erasure:
         is written first and names neither the values nor the contents of letters.
 
         :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
+        :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed, or the lease was lost.
         """
+        if self._gate is not None:
+            # Without ids, a filter takes all letters.
+            stored = Filter(ids=(*found.stored,) or ("",), states=_STORED)
+            # A person's key stands for the letters in the archive, which are not searched.
+            meant, where = self.meant, self.meant.conditions
+            person = {f"the key of person {meant.person_id}"} if meant.person_id else set[str]()
+            self._gate.check(
+                "forget", stored, who=who, why=why,
+                archived=found.ids.difference(found.stored) | person,
+                changes={"where": [one.wanted.text for one in where], "subject": meant.subject},
+                shown={"where": [one.place for one in where]},
+            )  # fmt: skip
         detail, now = self.meant.detail, self._store.now()
         act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
         act = self._store.erasing.begin(act, lease)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.event import EventHook, EventKind, find_hook, shown
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
@@ -21,6 +22,7 @@ OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
 OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
 OfStatus = TypeVar("OfStatus", bound=EventHook | Callable[[AutoStatus], Any])
 OfStall = TypeVar("OfStall", bound=EventHook | Callable[[Stall], Any])
+OfHead = TypeVar("OfHead", bound=EventHook | Callable[[AuditHead], Any])
 OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any])
 
 
@@ -76,6 +78,11 @@ class FunctionsAPI(AppParts):
     def on_resolved(self, hook: OfLetter) -> OfLetter:
         """Call ``hook`` with every letter whose message succeeded."""
         return self.hooks.register(EventKind.RESOLVED, hook)
+
+    def on_audit(self, hook: OfHead) -> OfHead:
+        """Call ``hook`` with the new head of the audit's chain after each act, so that it can be kept
+        elsewhere."""
+        return self.hooks.register(EventKind.AUDIT, hook)
 
     @property
     def repairs(self) -> Mapping[str, RepairFunction]:

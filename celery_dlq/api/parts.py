@@ -33,6 +33,7 @@ from celery_dlq.worker.grouping import Grouping
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.redrive.gate import Gate
     from celery_dlq.store import Store
     from celery_dlq.worker.consumer import Capture
 
@@ -48,6 +49,8 @@ class AppParts:
     #: The captures of the consumers in this process. Read without a lock, because a forked process might
     #: inherit a taken one.
     captures: tuple[Capture, ...] = ()
+    #: Whether acts that may need a second person always become requests: see ``dlq_cli_acts``.
+    proposes: bool = False
     _has_reported = _has_imported = False
 
     @cached_property
@@ -244,6 +247,13 @@ class AppParts:
         """
         self._new_store.check_schema()
         return self._new_store
+
+    @property
+    def gate(self) -> Gate:
+        """The check whether an act needs a second person."""
+        from celery_dlq.redrive.gate import Gate
+
+        return Gate(self.app, self.store, self.settings, self.proposes)
 
     @cached_property
     def _new_store(self) -> Store:

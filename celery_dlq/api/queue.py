@@ -25,6 +25,7 @@ from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.api.requests import Requests
     from celery_dlq.ingest.ingestion import IngestReport, OnIngested
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
@@ -71,6 +72,13 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         return Groups(self)
 
     @cached_property
+    def requests(self) -> Requests:
+        """Approves and refuses acts that wait for a second person."""
+        from celery_dlq.api.requests import Requests
+
+        return Requests(self)
+
+    @cached_property
     def store_health(self) -> StoreHealth:
         """The part of a worker that logs whether the store works."""
         from celery_dlq.worker.writing.store_calls import StoreHealth
@@ -94,16 +102,17 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         url, timeout = self.settings.store_url, self.settings.store_timeout
         values = self.settings.search_values
         secrets = self.settings.redact, self.settings.search_redacted_key
-        announcer = self.announcer()
+        announcer, client = self.announcer(), Client(Role.SCRIBE, self.client.node)
         process = SaverProcess(
             partial(
                 _open_saver,
                 url,
                 timeout,
                 values,
-                Client(Role.SCRIBE, self.client.node),
+                client,
                 secrets,
                 self.keyring,
+                self.settings.namespaces,
             ),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
@@ -273,6 +282,7 @@ def _open_saver(
     client: Client,
     secrets: tuple[Iterable[str], str] = ((), ""),
     ring: Keyring | None = None,
+    namespaces: Sequence[str] | None = ("",),
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
@@ -286,7 +296,7 @@ def _open_saver(
     notes = Notes()
     store = SQLStore(
         url, timeout=timeout, listener=notes, client=client, value_limit=value_limit,
-        redactor=Redactor(*secrets), ring=ring,
+        redactor=Redactor(*secrets), ring=ring, namespaces=namespaces,
     )  # fmt: skip
     return save_and_note
 

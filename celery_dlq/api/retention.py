@@ -20,6 +20,7 @@ from celery_dlq.store.filter import Filter
 if TYPE_CHECKING:
     from celery_dlq.api.erasure import Erasure
     from celery_dlq.archive.archiving import Archive
+    from celery_dlq.redrive.gate import Gate
     from celery_dlq.upkeep.expiring import RetentionEngine
 
 
@@ -111,10 +112,12 @@ class RetentionAPI(AppParts):
             Their messages are lost.
         :raises OpenLetters: open letters would be deleted without ``is_open`` or without a reason.
         :raises DeletionError: letters in a state that ``wanted`` names cannot be deleted, or not in this way.
+        :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises StoreError: the store failed. Letters that were deleted before that stay deleted.
         """
         check_reason(why, is_open=is_open)
         taken = deletable(wanted, is_open=is_open)
+        self.gate.check("delete", taken, who=who, why=why)
         return self.store.deleting.delete(taken, who=who, why=why, now=self.store.now())
 
     def erasure(
@@ -133,12 +136,25 @@ class RetentionAPI(AppParts):
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
         """
+        if [bool(ids), bool(where), bool(subject)].count(True) != 1:
+            raise ValueError("give either ids, where or subject")
+        return self._erasure(ids, where, subject, self.gate)
+
+    def approved_erasure(
+        self, ids: Sequence[str], where: Sequence[str], subject: str = ""
+    ) -> Erasure:
+        """The erasure of a request that was approved: of the letters of ``ids`` that still meet all
+        conditions, or of all that is sealed with a person's key."""
+        self.app.loader.import_default_modules()
+        return self._erasure(() if subject else ids, where, subject, None)
+
+    def _erasure(
+        self, ids: Sequence[str], where: Sequence[str], subject: str, gate: Gate | None
+    ) -> Erasure:
         from celery_dlq.api.erasure import Condition, Erasure, Matcher, Meant
         from celery_dlq.redrive.letter.payload import accepted_by, parameters_of
         from celery_dlq.store.rows.rows import stored_id
 
-        if [bool(ids), bool(where), bool(subject)].count(True) != 1:
-            raise ValueError("give either ids, where or subject")
         named = tuple(dict.fromkeys(map(stored_id, ids)))
         conditions = tuple(map(Condition.parse, where))
         person_id = self.store.keys.person_id(subject) if subject else ""
@@ -149,7 +165,7 @@ class RetentionAPI(AppParts):
         )
         spool = Path(self.settings.spool_dir)
         archive, ring = None if subject else self._archive_to_erase(), self.keyring
-        return Erasure(self.store, matcher, archive=archive, spool=spool, ring=ring)
+        return Erasure(self.store, matcher, archive=archive, spool=spool, ring=ring, gate=gate)
 
     def _archive_to_erase(self) -> Archive | None:
         if self.settings.archive_url is not None:

@@ -42,6 +42,7 @@ _SECTIONS = {
         "forget": "letters.removal:forget",
         "retention": "letters.removal:retention",
         "archive": "letters.archive:archive",
+        "requests": "admin.requests:requests",
     },
     "Run": {
         "doctor": "doctor.command:doctor",
@@ -68,11 +69,12 @@ An ID is the task id of a letter, or a prefix of it that no other letter has.
 \b
 Exit status:
   0    success; a list may be empty
-  1    failure, or an unknown letter, group, operation, automatic redrive, handler or task
+  1    failure, or an unknown letter, group, operation, automatic redrive, handler, request or task
   2    invalid command line, or --yes is missing
   3    the store does not answer or does not exist, or its schema does not fit this release
   4    partial success: some letters were skipped, failed again, or left alone
   5    no worker answers, or begins what was left to one
+  6    a second person has to approve it; it became a request
   130  interrupted by Ctrl-C
 """
 

@@ -12,12 +12,12 @@ import click
 
 from celery_dlq.base.known import unknown_name
 from celery_dlq.base.redact import hide_known
-from celery_dlq.errors import CeleryDLQError, FilterError, OrdersError, StoreError
+from celery_dlq.errors import ApprovalNeeded, CeleryDLQError, FilterError, OrdersError, StoreError
 from celery_dlq.view.text import visible
 
 #: Success; a list may be empty.
 DONE = 0
-#: Failure, or an unknown letter, group, operation, automatic redrive, handler or task.
+#: Failure, or an unknown letter, group, operation, automatic redrive, handler, request or task.
 FAILED = 1
 #: Invalid command line, or a confirmation is missing.
 USAGE = 2
@@ -27,6 +27,8 @@ STORE = 3
 PARTLY = 4
 #: No worker answers, or begins what was left to one. The letters and the operation are kept.
 NO_WORKER = 5
+#: A second person has to approve it. It became a request, and nothing else was changed.
+SECOND_PERSON = 6
 #: Interrupted by Ctrl-C. Changes made before it are kept.
 INTERRUPTED = 130
 
@@ -35,6 +37,8 @@ def status_of(error: CeleryDLQError) -> int:
     """The exit status for ``error``."""
     if isinstance(error, (FilterError, OrdersError)):
         return USAGE
+    if isinstance(error, ApprovalNeeded):
+        return SECOND_PERSON
     return STORE if isinstance(error, StoreError) else FAILED
 
 

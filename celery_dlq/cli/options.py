@@ -101,7 +101,9 @@ def read_moment(
 
 
 #: The filters of commands that choose letters coarsely.
-MAIN_FILTERS = ("task", "exception", "reason", "states", "group", "route", "since", "until")
+MAIN_FILTERS = (
+    "task", "exception", "reason", "states", "group", "route", "since", "until", "namespace",
+)  # fmt: skip
 
 
 def filters(
@@ -217,7 +219,12 @@ def _other_filters() -> Options:
             "--held", is_flag=True, help="Only letters that no automatic redrive sends again; see `auto`."
         ),
         "search": _text(
-            "--search", help="Text in message, exception, task or arguments; case is ignored."
+            "--search",
+            help="Text in message, exception, task or arguments; case is ignored. It finds nothing in "
+            "encrypted contents.",
+        ),
+        "namespace": _text(
+            "--namespace", metavar="NAME", help="Namespace of the app, if this one sees several."
         ),
         "operation": click.option(
             "--operation", metavar="ID", shell_complete=complete_operation,

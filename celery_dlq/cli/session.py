@@ -64,6 +64,7 @@ class Session:
         queue = DeadLetterQueue.of(self.cli.app)
         queue.check_settings()
         queue.client = Client(self._role, makes_file=False)
+        queue.proposes = queue.settings.cli_acts == "propose"
         return queue
 
     @property

@@ -28,6 +28,7 @@ from celery_dlq.flower.resources import (
     letters,
     operations,
     overview,
+    requests,
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -137,6 +138,9 @@ def _shared(root: str) -> list[Route]:
         Route(f"{root}/operations", operations.Operations),
         Route(f"{root}/operations/{{id}}", operations.OneOperation),
         *_acts(f"{root}/operations/{{id}}", operations.Move, operations.ACTS),
+        Route(f"{root}/requests", requests.Requests),
+        Route(f"{root}/requests/{{id}}", requests.OneRequest),
+        *_acts(f"{root}/requests/{{id}}", requests.Decide, requests.ACTS),
         Route(f"{root}/automations", automations.Automations),
         Route(f"{root}/automations/{{name}}", automations.OneAutomation),
         Route(f"{root}/automations/{{name}}/dry-run", automations.Trial),
@@ -149,7 +153,7 @@ PAGES = (
     Route("/dead-letters/letters", letters.Letters),
     Route("/dead-letters/compare", letter.Compare),
     *_acts("/dead-letters/letters/{id}", letter.LetterAct, letter.ACTS),
-    Route("/dead-letters/letters/{id}/edit", editor.EditPage),
+    Route("/dead-letters/letters/{id}/edit", editor.EditPage, act="edit"),
     Route("/dead-letters/of-task/{id}", letter.OfTask),
     Route("/dead-letters/audit", audit.Audit),
     Route("/dead-letters/unknown-exceptions", overview.UnknownPage),

@@ -11,6 +11,7 @@ from functools import partial
 from celery_dlq.hooks.caller import Waiting
 from celery_dlq.hooks.event import EventKind, EventValue, route_of
 from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
@@ -69,6 +70,11 @@ class Announcer(StoreListener):
         """Announce an automatic redrive that has suspended itself."""
         with _guarded():
             self._tell(EventKind.AUTO_REDRIVE_SUSPENDED, status)
+
+    def audited(self, head: AuditHead) -> None:
+        """Announce the new head of the audit's chain."""
+        with _guarded():
+            self._tell(EventKind.AUDIT, head)
 
     def stalled(self, stall: Stall) -> None:
         """Announce that a worker of this process is stalled. The store plays no part in that."""

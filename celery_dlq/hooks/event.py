@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from celery_dlq.base.redact import Redactor, safe_message
 from celery_dlq.errors import SettingsError
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
@@ -24,7 +25,7 @@ from celery_dlq.store.hiding import hide_group, hide_letter, hide_operation, hid
 _REDACTOR = Redactor()
 
 #: The value of an event.
-EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus | Stall
+EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus | Stall | AuditHead
 
 
 class EventKind(str, Enum):
@@ -47,15 +48,20 @@ class EventKind(str, Enum):
     REDRIVEN = "redriven"
     #: A letter's message succeeded. The value is the letter as it is now in the store.
     RESOLVED = "resolved"
+    #: The audit was written. The value is the new head of its chain.
+    AUDIT = "audit"
 
 
 #: The kinds whose value is on no route, as a letter or a group may be.
 NOT_ROUTED = frozenset(
-    {EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED}
-)
+    {
+        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED,
+        EventKind.AUDIT,
+    }
+)  # fmt: skip
 
 #: The kinds that need no one's attention.
-GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED})
+GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED, EventKind.AUDIT})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +87,7 @@ class Event:
             return hide_group(value, self.redactor)
         if isinstance(value, AutoStatus):
             return hide_status(value, self.redactor)
-        if isinstance(value, Stall):
+        if isinstance(value, (Stall, AuditHead)):
             return value
         return hide_operation(value, self.redactor)
 
@@ -131,6 +137,8 @@ def _identity(value: EventValue) -> tuple[object, ...]:
         return value.name, value.at
     if isinstance(value, Stall):
         return value.worker, value.since
+    if isinstance(value, AuditHead):
+        return (str(value),)
     return (value.id,)
 
 

@@ -18,6 +18,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook, EventValue
 from celery_dlq.hooks.http import USER_AGENT, Poster
 from celery_dlq.hooks.words import LINE_LIMIT, data, flat, headline, line
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
@@ -218,7 +219,7 @@ def _path(value: EventValue) -> str:
         return f"/groups/{quote(value.fingerprint, safe='')}"
     if isinstance(value, AutoStatus):
         return "/operations"
-    if isinstance(value, Stall):
+    if isinstance(value, (Stall, AuditHead)):
         return ""  # no page is about it
     return f"/operations/{quote(value.id, safe='')}"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from celery_dlq.base.redact import clip, safe_text
 from celery_dlq.hooks.event import Event, EventKind, EventValue
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
@@ -57,6 +58,8 @@ def subject(value: EventValue) -> str:
         return f"{value.name}: {clip(value.why, LINE_LIMIT)}"
     if isinstance(value, Stall):
         return f"{value.worker} {clip(value.what, LINE_LIMIT)}"
+    if isinstance(value, AuditHead):
+        return f"{value.act} by {value.who}, head {value}" if value.act else f"head {value}"
     counts = value.counts
     return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
 
@@ -76,7 +79,7 @@ def data(event: Event) -> dict[str, Any]:
     if isinstance(value, Group):
         found = {item.name: getattr(value, item.name) for item in fields(value)}
         return _plain(found | {"route_owner": event.route_owner})
-    if isinstance(value, (AutoStatus, Stall)):
+    if isinstance(value, (AutoStatus, Stall, AuditHead)):
         return _plain({item.name: getattr(value, item.name) for item in fields(value)})
     found = {name: getattr(value, name) for name in _OPERATION_FIELDS}
     return _plain(found) | value.counts.to_dict()
@@ -111,4 +114,5 @@ _HEADLINES = {
     EventKind.WORKER_STALLED: "worker stalled",
     EventKind.REDRIVEN: "redriven",
     EventKind.RESOLVED: "resolved",
+    EventKind.AUDIT: "audit",
 }

@@ -193,5 +193,10 @@ def own_fingerprint(parts: Sequence[str]) -> str:
     return _digest(json.dumps([f"v{VERSION}", *parts]))
 
 
+def within(namespace: str, digest: str) -> str:
+    """A fingerprint or a place as it is in a namespace: two apps with the same failure have two groups."""
+    return _digest(f"{namespace}\0{digest}") if namespace and digest else digest
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()

@@ -89,6 +89,8 @@ class Group:
     #: The route of its newest failure: see :class:`~celery_dlq.Route`.
     route: str = ""
     note: str = ""
+    #: The namespace of its letters.
+    namespace: str = ""
     #: The verdict on its newest open letter, or on a closed one if none is open, and the rule that decided;
     #: None in an event, and if no letter is stored.
     verdict: Verdict | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from celery_dlq.base.codec import plain_form, read_plain_form, read_record, record_of
 from celery_dlq.base.redact import clip
-from celery_dlq.model.fingerprint import FingerprintInput, Grounds
+from celery_dlq.model.fingerprint import FingerprintInput, Grounds, within
 from celery_dlq.model.headers import COUNT_LIMIT
 from celery_dlq.model.states import Reason, State, Verdict
 
@@ -177,6 +177,8 @@ class DeadLetter:
     subject: str = ""
     #: The name of the route that its last failure is on: see :class:`~celery_dlq.Route`; empty if none.
     route: str = ""
+    #: The namespace of the app in which it failed (``dlq_namespace``); empty if that has none.
+    namespace: str = ""
     redrive_count: int = 0
     envelope: Envelope
     #: The release for which its message is: that in which it became a letter, or was edited last.
@@ -195,6 +197,9 @@ class DeadLetter:
     due_at: datetime | None = None
     #: Set by the store if its contents, which are then empty, cannot be decrypted: why not.
     unreadable: str = ""
+    #: Set by the store: the label of the key that encrypts its contents; that of a person begins with ``@``.
+    #: Empty if they are not encrypted.
+    sealed_by: str = ""
 
     @property
     def queue(self) -> str:
@@ -212,7 +217,8 @@ class DeadLetter:
         of the user grouped it."""
         if self.grounds is None or self.grounds.recipe:
             return ""
-        return FingerprintInput.of(self.task, self.exception_type, "", self.grounds, "").place
+        failure = FingerprintInput.of(self.task, self.exception_type, "", self.grounds, "")
+        return within(self.namespace, failure.place)
 
     @property
     def verdict(self) -> Verdict:
@@ -231,7 +237,7 @@ class DeadLetter:
     def to_dict(self) -> dict[str, Any]:
         """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
         shown = {"args": plain_form(self.args), "kwargs": plain_form(self.kwargs)}
-        left_out = ("unreadable",) if self.subject else ("unreadable", "subject")
+        left_out = ("unreadable", "sealed_by") + (() if self.subject else ("subject",))
         return {"format": FORMAT, **record_of(self, *shown, *left_out), **shown}
 
     @classmethod
@@ -261,6 +267,8 @@ class Outcome:
     #: The digest of the message's body, because messages with other contents may have the same id; empty if
     #: unknown.
     digest: str = ""
+    #: The namespace of the app in which it ran.
+    namespace: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, for the spool."""

@@ -36,3 +36,5 @@ class RedriveContext:
     #: Whether workers report the outcomes of a task's messages.
     reports: Callable[[str], bool]
     clock: Clock
+    #: Whether each redrive becomes a request for a second person.
+    proposes: bool = False

@@ -143,7 +143,9 @@ class Run:
     ) -> None:
         self._context, self._ledger, self._on_progress = context, ledger, on_progress
         app, claims, orders = context.app, context.store.claims, ledger.operation.orders
-        self._preparation = stack.enter_context(open_preparation(context, orders))
+        self._preparation = stack.enter_context(
+            open_preparation(context, orders, ledger.operation.id)
+        )
         stack.enter_context(claims.while_redriving())
         self._publisher = stack.enter_context(open_publisher(app))
         self._depths = stack.enter_context(open_depths(app, orders.pacing.max_queue_depth))

@@ -7,14 +7,16 @@ import functools
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from celery_dlq.base.addresses import broker_of
 from celery_dlq.base.process import identity
 from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
 from celery_dlq.model.operation import DEFAULT_ORDERS, Counts, OperationState, Orders
+from celery_dlq.model.request import Request
 from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.gate import Gate
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import Repairs, described
 from celery_dlq.redrive.loop import OnProgress, RunResult, run_operation
@@ -53,6 +55,7 @@ class Operations:
     def __init__(self, context: RedriveContext) -> None:
         self._app, self._store, self._clock = context.app, context.store, context.clock
         self._context = context
+        self._gate = Gate(context.app, context.store, context.settings, context.proposes)
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         # Begins with the process, because another process ends its leases when it is gone.
         self._holder = f"{identity()}/{self._host}/{uuid.uuid4().hex}"
@@ -109,6 +112,7 @@ class Operations:
         :param detach: store the operation and leave it to a worker.
         :param should_stop: called between batches; True pauses the operation.
         :raises OrdersError: the orders are not valid, or not for these letters; nothing was changed.
+        :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises StoreError: the store failed; letters that were already sent stay sent and marked.
         """
         made = self.make(wanted, orders, who=who, detached=detach, plan=plan)
@@ -122,6 +126,10 @@ class Operations:
         """Store a new operation, as :meth:`start` does, and do not run it."""
         made = self.draft(wanted, orders, who=who, detached=detached, plan=plan)
         repair = described(orders.repair, self._context.redactor)
+        self._gate.check(
+            "redrive", made.wanted, who=who, why=orders.why, changes=orders.to_dict(), shown=repair,
+            limit=orders.pacing.limit, to_task=orders.repair.to_task,
+        )  # fmt: skip
         self._store.operations.create(made, repair=repair)
         return made
 
@@ -143,6 +151,18 @@ class Operations:
             id=uuid.uuid4().hex[:12], wanted=wanted, orders=orders,
             counts=Counts(planned=count if limit is None else min(count, limit)), who=who,
             host=self._host, home=self._here, detached=detached, created_at=now,
+        )  # fmt: skip
+
+    def approved(self, request: Request, ids: Sequence[str]) -> Operation:
+        """The operation of an approved request, which is not stored yet. A worker runs it.
+
+        :param ids: the letters that have not changed since the request was made.
+        """
+        wanted = Filter(ids=tuple(ids), states=frozenset(request.states))
+        return Operation(
+            id=request.id, wanted=wanted, orders=Orders.from_dict(request.changes),
+            counts=Counts(planned=len(ids)), who=request.who, host=self._host, home=self._here,
+            detached=True, created_at=self._clock.now(),
         )  # fmt: skip
 
     def resume(

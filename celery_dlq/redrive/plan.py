@@ -13,6 +13,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.gate import why_never, why_not_alone
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import open_preparation
 from celery_dlq.store.base import Filter, pages
@@ -132,7 +133,11 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
     store, limit, taken = context.store, orders.pacing.limit, redrivable(wanted)
     matched, counts = store.counts.letters(wanted), store.counts.by_task(taken)
     total, to_task = sum(counts.values()), orders.repair.to_task
-    refused = {task: why for task in counts if (why := why_no_task(context.app, to_task or task))}
+    refused = {
+        task: why
+        for task in counts
+        if (why := why_no_task(context.app, to_task or task) or why_never(context.app, task))
+    }
     apart = {
         reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
         for reason in sorted(taken.without_reasons)
@@ -156,7 +161,8 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
         notes=(),
     )
     said = _notes(plan, apart, limit if number == limit else None, trial)
-    return replace(plan, notes=(*failed_before(store, taken), *said))
+    second = [f"{why}." for task in counts if (why := why_not_alone(context.app, task))]
+    return replace(plan, notes=(*failed_before(store, taken), *second, *said))
 
 
 def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> None:

@@ -10,11 +10,12 @@ from celery_dlq.settings.definitions import (
     Settings,
     check_option,
     is_configured,
+    own,
     read_settings,
 )
 from celery_dlq.settings.validation import STORE_URL_VARIABLE, archive_package
 
 __all__ = [
     "STORE_URL_VARIABLE", "ReadSettings", "Settings", "archive_package",
-    "check_option", "is_configured", "read_settings",
+    "check_option", "is_configured", "own", "read_settings",
 ]  # fmt: skip

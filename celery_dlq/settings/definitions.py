@@ -7,19 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.errors import SettingsError
+from celery_dlq.errors import NamespaceError, SettingsError
 from celery_dlq.settings.validation import (
+    APPROVAL,
     ARCHIVE_URL,
     BOOLEAN,
+    CLI_ACTS,
     ENCRYPTION_KEYS,
     EXCEPTIONS,
     HOOKS,
     MAYBE_CALLABLE,
+    MAYBE_NAMES,
     MAYBE_TEXT,
     NAMES,
+    NAMESPACE,
     PREFIX,
+    REDRIVE_OPTION,
     REDRIVE_TRACE,
     RETENTION,
+    ROLES_OF_USERS,
     RULES,
     SHARE,
     STORE_URL_VARIABLE,
@@ -56,6 +62,11 @@ class Settings:
         "Time limit for a connection to the store, for a lock and for one statement; on PostgreSQL, a "
         "statement that reads large bodies has one more second per MiB. If a letter is not written after "
         "twice this time, it goes to the spool.",
+    )
+    namespace: str | Sequence[str] = _setting(
+        "", NAMESPACE,
+        "Name of this app among those that share the store: it sees and changes only its own letters. A list "
+        "of names, or '*' for all, is for Flower and the command line; a worker needs one name, or none.",
     )
     spool_dir: str = _setting(
         "celery_dlq_spool", TEXT,
@@ -250,6 +261,11 @@ class Settings:
         "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
         "which you serve. Needs the extra prometheus.",
     )
+    roles: Mapping[str, Sequence[str]] | None = _setting(
+        None, ROLES_OF_USERS,
+        "Who may do what in Flower's tab and by REST: lists of users by role. Every role includes read. None "
+        "lets everyone who may log in do everything.",
+    )
     auto_redrive: Sequence[Any] = _setting(
         (), named_objects("AutoRedrive"),
         "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, the "
@@ -259,10 +275,25 @@ class Settings:
         10_000, whole(1, 1_000_000_000),
         "The most letters that all automatic redrives together may send within an hour.",
     )
+    redrive_queues: Sequence[str] | None = _setting(
+        None, MAYBE_NAMES,
+        "Queues to which a redrive of this app may send: a list of names, or of patterns such as 'shop.*'. "
+        "None for all.",
+    )
     outcome_timeout: float = _setting(
         86_400.0, number(1.0, 31_536_000, "seconds"),
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
+    )
+    approval: Any = _setting(  # noqa: RUF009 - it makes a field
+        None, APPROVAL,
+        "An Approval object: which redrives, deletions, erasures and edits wait until a second person "
+        "approves them. None for none, apart from redrives of tasks with dlq_redrive = 'approve'.",
+    )
+    cli_acts: str = _setting(
+        "do", CLI_ACTS,
+        "What the command line does with an act for which dlq_approval may want a second person: 'do' does "
+        "it, unless dlq_approval wants one; 'propose' always makes a request of it.",
     )
     retention: Any = _setting(  # noqa: RUF009 - it makes a field
         None, RETENTION,
@@ -276,6 +307,21 @@ class Settings:
         "the place. None for no archive.",
     )
     # fmt: on
+
+    @property
+    def namespaces(self) -> Sequence[str] | None:
+        """The namespaces that this app sees; None for all."""
+        if self.namespace == "*":
+            return None
+        return (self.namespace,) if isinstance(self.namespace, str) else tuple(self.namespace)
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace of this app.
+
+        :raises NamespaceError: it sees several.
+        """
+        return own(self.namespaces)
 
     @classmethod
     def from_app(cls, app: Any) -> Settings:
@@ -294,6 +340,16 @@ class Settings:
         :raises SettingsError: a value that is not allowed.
         """
         return ReadSettings(*read_values(cls, values, environ or {})).valid()
+
+
+def own(namespaces: Sequence[str] | None) -> str:
+    """The namespace into which a process that sees these writes; None stands for all.
+
+    :raises NamespaceError: it sees several.
+    """
+    if namespaces is None or len(namespaces) != 1:
+        raise NamespaceError
+    return namespaces[0]
 
 
 @dataclass(frozen=True)
@@ -330,7 +386,7 @@ def read_settings(app: Any) -> ReadSettings:
 
 
 #: Allowed values of options that only a task has.
-_TASK_OPTIONS = {"tags": NAMES}
+_TASK_OPTIONS = {"tags": NAMES, "redrive": REDRIVE_OPTION}
 
 
 def check_option(task: str, option: str, value: Any) -> None:

@@ -3,6 +3,7 @@ and describes the problems."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -97,10 +98,25 @@ ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
     lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
 )
+CLI_ACTS = Allowed("'do' or 'propose'", lambda value: value in ("do", "propose"))
+REDRIVE_OPTION = Allowed(
+    "'allow', 'approve' or 'never'", lambda value: value in ("allow", "approve", "never")
+)
+APPROVAL = Allowed(
+    "a celery_dlq.Approval object, or None",
+    lambda value: value is None or _is_a(value, "Approval"),
+)
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
 NAMES = Allowed(
     "a list of strings",
     lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
+)
+MAYBE_NAMES = Allowed(
+    "a list of strings, or None", lambda value: value is None or NAMES.accepts(value)
+)
+NAMESPACE = Allowed(
+    "a name of 1 to 64 letters, digits, '.', '-' and '_'; ''; a list of such names; or '*'",
+    lambda value: value == "*" or all(map(_is_namespace, (_is_list(value) and value) or [value])),
 )
 EXCEPTIONS = Allowed(
     "a list of exception classes or their dotted names",
@@ -109,13 +125,24 @@ EXCEPTIONS = Allowed(
 #: The kinds of events for which hooks are called.
 HOOK_KINDS = (
     "dead_letter", "new_group", "regression", "operation_aborted", "auto_redrive_suspended",
-    "worker_stalled", "redriven", "resolved",
+    "worker_stalled", "redriven", "resolved", "audit",
 )  # fmt: skip
 HOOKS = Allowed(
     f"a dict of lists of callables or their dotted names, by {', '.join(HOOK_KINDS[:-1])} or "
     f"{HOOK_KINDS[-1]}; or None",
     lambda value: (
         value is None or (isinstance(value, Mapping) and all(map(_is_hooks, value.items())))
+    ),
+)
+#: What a person may do in Flower and by REST. Every other role includes the first one.
+ROLES = ("read", "triage", "act", "approve", "erase")
+#: Everyone, a domain, or the name or the address of a user.
+_WHO = re.compile(r"\*|@[^@*\s]+|(?!(?i:group:)|[@\s])[^*]*[^*\s]")
+ROLES_OF_USERS = Allowed(
+    f"a dict of lists by {', '.join(ROLES[:-1])} or {ROLES[-1]}, with '*', domains such as '@example.com', "
+    "and names or addresses of users, but no 'group:', because Flower knows no groups; or None",
+    lambda value: (
+        value is None or (isinstance(value, Mapping) and all(map(_is_role, value.items())))
     ),
 )
 MAYBE_CALLABLE = Allowed(
@@ -156,6 +183,10 @@ def named_objects(kind: str) -> Allowed:
     return Allowed(f"a list of celery_dlq.{kind} objects with different names", accepts)
 
 
+def _is_namespace(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{0,64}", value) is not None
+
+
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
@@ -169,6 +200,11 @@ def _names_exception(item: object) -> bool:
 def _is_hooks(item: tuple[object, Any]) -> bool:
     kind, hooks = item
     return kind in HOOK_KINDS and _is_list(hooks) and all(map(_names_callable, hooks))
+
+
+def _is_role(item: tuple[object, Any]) -> bool:
+    role, users = item
+    return role in ROLES and NAMES.accepts(users) and all(map(_WHO.fullmatch, users))
 
 
 def _names_callable(item: object) -> bool:

@@ -18,9 +18,10 @@ from pybase64 import b64decode, b64encode_as_string
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.sealing import PersonKey
-from celery_dlq.errors import LeaseLost
+from celery_dlq.errors import ArchiveError, LeaseLost
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.settings import own
 from celery_dlq.store.base import (
     LINE_FORMAT,
     Facts,
@@ -34,6 +35,7 @@ from celery_dlq.store.base import (
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.namespaces import is_ours, seen
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import letter, operation, segment, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -49,6 +51,7 @@ from celery_dlq.store.rows.rows import (
     envelope_from,
     fit,
     fit_text,
+    read_row,
     replace_rows,
     without_secrets,
 )
@@ -67,7 +70,7 @@ OF_LETTER: Mapping[str, sa.Table] = {
 }
 
 #: Columns that have a meaning only in the store that wrote the line.
-_LOCAL = frozenset({"id", "claim_token", "lease_expires_at"})
+_LOCAL = frozenset({"id", "claim_token", "lease_expires_at", "salt"})
 
 
 def plain(table: sa.Table, row: Row) -> dict[str, Any]:
@@ -144,7 +147,7 @@ def totals_of(connection: Connection) -> ArchiveTotals:
     added = sa.select(
         sa.func.count(), sa.func.coalesce(sa.func.sum(segment.c.letters), 0),
         sa.func.coalesce(sa.func.sum(segment.c.size), 0), sa.func.max(segment.c.archived_at),
-    ).where(_COUNTS)  # fmt: skip
+    ).where(is_ours(connection, segment), _COUNTS)  # fmt: skip
     segments, letters, size, last_at = connection.execute(added).one()
     return ArchiveTotals(segments=segments, letters=int(letters), size=int(size), last_at=last_at)
 
@@ -155,13 +158,14 @@ class Archiving(StoreRole):
     @reads
     def segments(self) -> list[Segment]:
         """All segments, also leftovers, in the order in which they were archived."""
-        stored = self.connection.execute(sa.select(segment).order_by(segment.c.id)).mappings()
-        return [Segment(**{**row, "state": SegmentState(row["state"])}) for row in stored]
+        stored = sa.select(segment).where(self.ours(segment)).order_by(segment.c.id)
+        return [read_row(Segment, row) for row in self.connection.execute(stored).mappings()]
 
     @reads
     def newest(self) -> str:
         """The id of the segment that was archived last; empty without segments."""
-        return self.connection.scalar(sa.select(sa.func.max(segment.c.id)).where(_COUNTS)) or ""
+        ours = sa.select(sa.func.max(segment.c.id)).where(self.ours(segment), _COUNTS)
+        return self.connection.scalar(ours) or ""
 
     @reads
     def totals(self) -> ArchiveTotals:
@@ -232,7 +236,7 @@ class Archiving(StoreRole):
         :raises LeaseLost: another process has taken the lease.
         """
         check_lease(self.connection, lease)
-        found = sa.select(segment.c.id).where(~_COUNTS).order_by(segment.c.id)
+        found = sa.select(segment.c.id).where(self.ours(segment), ~_COUNTS).order_by(segment.c.id)
         return [*self.connection.scalars(found)]
 
     @writes
@@ -259,7 +263,8 @@ class Archiving(StoreRole):
         """The lines of the first of these letters, and how many ids those are."""
         give_time_for_bodies(self.connection, len(task_ids))
         is_one = one_of(self.connection, letter.c.task_id, task_ids)
-        stored = self.connection.execute(WHOLE.where(is_one, in_states(states))).mappings()
+        its = is_one, in_states(states), self.ours(letter)
+        stored = self.connection.execute(WHOLE.where(*its)).mappings()
         rows, count = first_with_bodies(self.connection, task_ids, stored)
         known = [row["task_id"] for row in rows]
         others = {
@@ -312,6 +317,11 @@ class Archiving(StoreRole):
         :raises ContentsSealed: a letter cannot be decrypted.
         """
         by_id = {line["letter"]["task_id"]: line for line in lines}
+        here = own(seen(self.connection))
+        if any(line["letter"].get("namespace", "") != here for line in lines):
+            raise ArchiveError(
+                "Letters of another namespace are restored by an app with that dlq_namespace."
+            )
         living = _known(self.connection, by_id)
         back = {key: line for key, line in sorted(by_id.items()) if key not in living}
         if back:

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, insert, select
+from sqlalchemy import ColumnElement, Select, and_, insert, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.automation import (
@@ -30,6 +30,7 @@ from celery_dlq.store.base import Filter, Lease, Operation, Scope
 from celery_dlq.store.candidates import REDRIVEN, Candidates
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import auto_hold, automation, handling, operation, sending
 from celery_dlq.store.database.transactions import after_commit, reads, writes
@@ -59,8 +60,8 @@ class Automations(Candidates, Handlings):
     @reads
     def statuses(self) -> dict[str, AutoStatus]:
         """The states that were set, and when each one last looked for letters, by name."""
-        rows = self.connection.execute(select(automation)).mappings()
-        sealing = sealing_of(self.connection)
+        stored = select(automation).where(self.ours(automation))
+        sealing, rows = sealing_of(self.connection), self.connection.execute(stored).mappings()
         shown = (sealing.shown(automation, row, row["name"]) for row in rows)
         return {row["name"]: read_row(AutoStatus, row) for row in shown}
 
@@ -142,8 +143,13 @@ class Automations(Candidates, Handlings):
 
         :param name: only those of this one.
         """
-        by = begins_with(operation.c.who, ACTOR) if name is None else _is_by(name)
-        found = select(operation.c.id).where(operation.c.state.in_(_NOT_OVER), by)
+        by = (
+            begins_with(operation.c.who, ACTOR)
+            if name is None
+            else operation.c.who == actor_of(name)
+        )
+        ours = self.ours(operation), operation.c.state.in_(_NOT_OVER)
+        found = select(operation.c.id).where(*ours, by)
         in_order = operation.c.created_at, operation.c.id
         return list(self.connection.scalars(found.order_by(*in_order)))
 
@@ -175,7 +181,7 @@ class Automations(Candidates, Handlings):
         """The letters of ``task_ids`` that are held, by their task ids."""
         these = one_of(self.connection, auto_hold.c.task_id, sorted(map(stored_id, task_ids)))
         rows = self.connection.execute(select(auto_hold).where(these)).mappings()
-        return {row["task_id"]: HeldLetter(**row) for row in rows}
+        return {row["task_id"]: read_row(HeldLetter, row) for row in rows}
 
     @reads
     def outcomes(self, name: str, *, since: datetime | None, limit: int) -> list[SendingState]:
@@ -185,7 +191,8 @@ class Automations(Candidates, Handlings):
         """
         named = [SendingState.SUCCEEDED.value, SendingState.FAILED.value]
         # MySQL does not accept a subquery with a limit.
-        newest = select(operation.c.id).where(_is_by(name)).order_by(operation.c.created_at.desc())
+        its = _is_by(self.connection, name)
+        newest = select(operation.c.id).where(its).order_by(operation.c.created_at.desc())
         ids = self.connection.scalars(newest.limit(_RUNS_BACK)).all()
         found: Conditions = [sending.c.operation.in_(ids), sending.c.state.in_(named)]
         if since is not None:
@@ -199,7 +206,8 @@ class Automations(Candidates, Handlings):
 
         :param since: only if it ended later.
         """
-        found = [_is_by(name), operation.c.state == OperationState.ABORTED.value]
+        is_by = _is_by(self.connection, name)
+        found = [is_by, operation.c.state == OperationState.ABORTED.value]
         if since is not None:
             found.append(operation.c.ended_at > since)
         latest = select(operation.c.id, operation.c.cause).where(*found)
@@ -239,12 +247,13 @@ def _add(
     return True
 
 
-def _is_by(name: str) -> ColumnElement[bool]:
-    return operation.c.who == actor_of(name)
+def _is_by(connection: Connection, name: str) -> ColumnElement[bool]:
+    return and_(is_ours(connection, operation), operation.c.who == actor_of(name))
 
 
 def _locked_state(connection: Connection, name: str) -> AutoState:
-    stored: Select[Any] = select(automation.c.state).where(automation.c.name == name)
+    its = is_ours(connection, automation), automation.c.name == name
+    stored: Select[Any] = select(automation.c.state).where(*its)
     state = connection.scalar(stored.with_for_update())
     return AutoState.ACTIVE if state is None else AutoState(state)
 

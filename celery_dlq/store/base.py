@@ -293,6 +293,7 @@ class Operation:
     who: str
     host: str
     home: AppAndBroker = AppAndBroker()
+    namespace: str = ""
     #: Whether it is left to workers.
     detached: bool = False
     created_at: datetime
@@ -384,7 +385,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split", "rotate",
+    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny", "lapse",
 )  # fmt: skip
 
 
@@ -398,6 +399,7 @@ class AuditRow:
     #: The machine from which it was done.
     host: str
     act: str
+    namespace: str = ""
     #: How many letters it was about.
     count: int
     why: str

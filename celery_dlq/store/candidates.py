@@ -14,6 +14,7 @@ from celery_dlq.model.operation import ENDED, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Scope
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import auto_hold, group, handling, letter, operation, sending
 from celery_dlq.store.database.transactions import ListenedRole, reads
 from celery_dlq.store.listener import StoreListener
@@ -139,6 +140,7 @@ class Candidates(ListenedRole[StoreListener]):
 
 
 def _count_sends(connection: Connection, mode: AutoMode, *lately: ColumnElement[bool]) -> int:
+    lately = (is_ours(connection, handling), *lately)
     if mode is AutoMode.SHADOW:
         return count_rows(connection, handling, handling.c.state == mode.value, *lately)
     may_be_sent = or_(sending.c.operation.is_not(None), ~_IS_OVER)

@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.errors import LeaseLost
+from celery_dlq.errors import LeaseLost, NamespaceError
 from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours, seen
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import breaker, delivery, lease
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -33,7 +34,8 @@ class Leases(StoreRole):
     @reads
     def to_do(self, name: str) -> ToDo:
         """The work for a worker that does not have the lease ``name``. Locks nothing."""
-        stored = select(lease.c.expires_at).where(lease.c.name == name)
+        named = lease.c.name.in_(_names(self.connection, name))
+        stored = select(func.max(lease.c.expires_at)).where(named)
         expires_at, now = self.connection.scalar(stored), clock.now(self.connection)
         free_in_s = 0.0 if expires_at is None else max(0.0, (expires_at - now).total_seconds())
         return ToDo(lease_free_in_s=free_in_s, operations=any_left(self.connection))
@@ -41,6 +43,9 @@ class Leases(StoreRole):
     @writes
     def take(self, name: str, *, holder: str, seconds: float) -> Lease | None:
         """The lease ``name`` for ``holder``, new or prolonged; None while another holder has it."""
+        name, *others = _names(self.connection, name)
+        if others:
+            raise NamespaceError
         now, holder = clock.now(self.connection), fit_text(lease.c.holder, holder)
         stored = select(lease).where(lease.c.name == name).with_for_update()
         row = self.connection.execute(stored).mappings().one_or_none()
@@ -81,6 +86,12 @@ class Leases(StoreRole):
         self.connection.execute(ended.values(expires_at=now))
 
 
+def _names(connection: Connection, name: str) -> list[str]:
+    """The name of a lease in each namespace. Any process that sees an operation may run it."""
+    names = [""] if name.startswith("operation.") else seen(connection)
+    return [f"{one}:{name}" if one else name for one in names]
+
+
 def check_lease(connection: Connection, held: Lease) -> None:
     """Check that ``held`` is still held. No other process can take it before the transaction ends.
 
@@ -109,7 +120,7 @@ class StoredCircuits(StoreRole):
         """The circuits that are not closed: the latest :data:`MOST_CIRCUITS`, the latest first."""
         wanted = (
             select(breaker)
-            .where(breaker.c.state != CircuitState.CLOSED.value)
+            .where(self.ours(breaker), breaker.c.state != CircuitState.CLOSED.value)
             .order_by(breaker.c.opened_at.desc())
             .limit(MOST_CIRCUITS)
         )
@@ -136,7 +147,8 @@ class StoredCircuits(StoreRole):
             }  # fmt: skip
             # If two workers insert it at the same time, the second insert is refused, and its transaction
             # begins again.
-            new = insert(breaker) if before is None else update(breaker).where(_is_circuit(row_key))
+            known_one = update(breaker).where(self.ours(breaker), _is_circuit(row_key))
+            new = insert(breaker) if before is None else known_one
             self.connection.execute(new.values(values))
             changed.append(after)
         return tuple(changed)
@@ -145,7 +157,7 @@ class StoredCircuits(StoreRole):
     def prune(self, *, older_than_s: float) -> int:
         """Delete the circuits that have not changed for this many seconds; returns how many."""
         before = clock.now(self.connection) - timedelta(seconds=older_than_s)
-        old = delete(breaker).where(breaker.c.changed_at < before)
+        old = delete(breaker).where(breaker.c.changed_at < before, self.ours(breaker))
         return self.connection.execute(old).rowcount
 
 
@@ -156,7 +168,8 @@ def _locked_circuits(
         return {}
     these = [_is_circuit(_row_key(task, key)) for task, key in names]
     # Always in the same order, so that two workers cannot deadlock.
-    wanted = select(breaker).where(or_(*these)).order_by(breaker.c.task, breaker.c.key)
+    ours = is_ours(connection, breaker)
+    wanted = select(breaker).where(ours, or_(*these)).order_by(breaker.c.task, breaker.c.key)
     rows = connection.execute(wanted.with_for_update()).mappings()
     return {(row["task"], row["key"]): _circuit(row) for row in rows}
 
@@ -213,6 +226,7 @@ class Deliveries(StoreRole):
             ended_there = and_(delivery.c.ended.is_(True), delivery.c.process == process)
             began_later = or_(began_later, ended_there)
         later = select(delivery.c.task_id).where(
+            self.ours(delivery),
             delivery.c.task_id == stored_id(task_id),
             delivery.c.task == fit_text(delivery.c.task, task),
             or_(
@@ -241,7 +255,7 @@ class Deliveries(StoreRole):
     @writes
     def prune(self, before: datetime) -> int:
         """Delete the deliveries that started before ``before``; returns how many."""
-        old = delete(delivery).where(delivery.c.started_at < before)
+        old = delete(delivery).where(delivery.c.started_at < before, self.ours(delivery))
         return self.connection.execute(old).rowcount
 
 
@@ -250,6 +264,7 @@ def end_deliveries(connection: Connection, task_ids: Iterable[str]) -> None:
     more."""
     wanted = one_of(connection, delivery.c.task_id, sorted(set(task_ids)))
     running = update(delivery).where(wanted, delivery.c.ended.is_(False))
+    running = running.where(is_ours(connection, delivery))
     connection.execute(running.values(ended=True))
 
 
@@ -259,7 +274,8 @@ def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Deli
         for task_id, task in messages
     }
     theirs = one_of(connection, delivery.c.task_id, sorted({task_id for task_id, _ in names}))
-    wanted = select(delivery).where(theirs, delivery.c.ended.is_(False))
+    ours = is_ours(connection, delivery)
+    wanted = select(delivery).where(ours, theirs, delivery.c.ended.is_(False))
     rows = connection.execute(wanted.order_by(delivery.c.started_at)).mappings()
     sealing = sealing_of(connection)
     return tuple(

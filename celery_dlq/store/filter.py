@@ -109,6 +109,8 @@ class Filter:
     rule: str | None = None
     #: Only letters that no automatic redrive touches again.
     held: bool = False
+    #: The namespace of the app in which it failed, if this process sees several.
+    namespace: str | None = None
     #: Arguments that a letter has.
     args: tuple[Argument, ...] = ()
     #: Values that a letter has, in its arguments or in its message.

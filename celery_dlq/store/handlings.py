@@ -35,6 +35,7 @@ from celery_dlq.store.base import Edit, Lease, Operation, Rows, Scope
 from celery_dlq.store.candidates import of_scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import handling, letter
 from celery_dlq.store.database.transactions import ListenedRole, Searched, reads, writes
@@ -72,7 +73,8 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return {}
         now = clock.now(self.connection)
-        due = select(handling.c.id, handling.c.sends).where(of_scope(scope), _is_due(_QUEUED, now))
+        its = of_scope(scope), _is_due(_QUEUED, now)
+        due = select(handling.c.id, handling.c.sends).where(*its, self.ours(handling))
         rows = self.connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
         for sends in {row.sends for row in rows}:
             ids = [row.id for row in rows if row.sends == sends]
@@ -94,7 +96,7 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return 0
         now = clock.now(self.connection)
-        overdue = and_(of_scope(scope), _is_due(_RUNNING, now))
+        overdue = and_(self.ours(handling), of_scope(scope), _is_due(_RUNNING, now))
         failed = update(handling).where(overdue, handling.c.tries >= TRIES)
         lost = _ended(_FAILED, now, error=_LOST)
         given_up = self.connection.execute(failed.values(lost)).rowcount
@@ -103,13 +105,14 @@ class Handlings(ListenedRole[StoreListener]):
         others = and_(handling.c.name == scope.name, handling.c.version != scope.version)
         old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
         stale = _ended(_STALE, now, error=_REPLACED)
-        self.connection.execute(update(handling).where(others, old).values(stale))
+        ours = update(handling).where(self.ours(handling), others, old)
+        self.connection.execute(ours.values(stale))
         return given_up
 
     @reads
     def get(self, handling_id: int) -> Handling | None:
         """The handling with this id, or None."""
-        stored = select(handling).where(handling.c.id == handling_id)
+        stored = select(handling).where(handling.c.id == handling_id, self.ours(handling))
         row = self.connection.execute(stored).mappings().one_or_none()
         return None if row is None else _handling_from(self.connection, row)
 
@@ -191,7 +194,7 @@ class Handlings(ListenedRole[StoreListener]):
         if not is_held(self.connection, lease):
             return []
         now = clock.now(self.connection)
-        due = and_(handling.c.name == name, _is_due(_DONE, now))
+        due = and_(self.ours(handling), handling.c.name == name, _is_due(_DONE, now))
         stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
         rows = self.connection.execute(stored).mappings().all()
         changed = [row["id"] for row in rows if not _is_as_chosen(self.connection, row)]
@@ -225,7 +228,10 @@ class Handlings(ListenedRole[StoreListener]):
         :param states: only those in these states; empty for all.
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [] if after is None else [handling.c.id < after]
+        found: Conditions = [
+            self.ours(handling),
+            *([handling.c.id < after] if after is not None else []),
+        ]
         if name is not None:
             found.append(handling.c.name == name)
         if letter_id is not None:
@@ -299,7 +305,8 @@ def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
 
 
 def _locked(connection: Connection, handling_id: int) -> Row | None:
-    stored: Select[Any] = select(handling).where(handling.c.id == handling_id).with_for_update()
+    its = handling.c.id == handling_id, is_ours(connection, handling)
+    stored: Select[Any] = select(handling).where(*its).with_for_update()
     return connection.execute(stored).mappings().one_or_none()
 
 

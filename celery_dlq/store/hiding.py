@@ -16,6 +16,7 @@ from celery_dlq.model.handling import Handling
 from celery_dlq.model.headers import ATTEMPTS_HEADER
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Sending
+from celery_dlq.model.request import Request
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 
 #: Headers that repeat, as one text, values that are shown elsewhere: Celery's copies of the arguments, and
@@ -46,6 +47,12 @@ def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
 def hide_group(group: Group, redactor: Redactor) -> Group:
     """``group`` without secrets in its example of a message, its note and its owner."""
     return _hide(group, redactor, "message", "note", "owner")
+
+
+def hide_request(request: Request, redactor: Redactor) -> Request:
+    """``request`` without secrets in its reasons. Its changes were made for people."""
+    answers = tuple(_hide(one, redactor, "why") for one in request.answers)
+    return replace(_hide(request, redactor, "why"), answers=answers)
 
 
 def hide_operation(operation: Operation, redactor: Redactor) -> Operation:

@@ -14,12 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from celery_dlq.errors import ContentsSealed
-from celery_dlq.store.database import clock
+from celery_dlq.store.database import chain, clock
 from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
-from celery_dlq.store.database.tables import content, key, letter
+from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import OF_LETTER, count_rows
+from celery_dlq.store.rows.query import OF_LETTER
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.terms import replace_terms
 
@@ -60,8 +60,7 @@ class Keys(StoreRole):
     def left(self) -> int:
         """Letters and keys that are not sealed with the first key of the ring."""
         old_letters = letter.c.sealed_by != self._label, ~_IS_PERSONS
-        old_keys = count_rows(self.connection, key, key.c.sealed_by != self._label)
-        return old_keys + count_rows(self.connection, letter, *old_letters)
+        return self._count(key, key.c.sealed_by != self._label) + self._count(letter, *old_letters)
 
     @reads
     def person_id(self, subject: str) -> str:
@@ -72,7 +71,7 @@ class Keys(StoreRole):
     @reads
     def has_person(self, person_id: str) -> bool:
         """Whether the person with this id has a key."""
-        return bool(count_rows(self.connection, key, key.c.id == person_id))
+        return bool(self._count(key, key.c.id == person_id))
 
     @writes
     def destroy(self, person_id: str) -> bool:
@@ -112,6 +111,8 @@ class Keys(StoreRole):
         again = [new for row in rows if (new := self._sealed_again(table, row)) is not None]
         for part in (letter, content) if table is letter else (table,):
             self._write(part, again)
+        if table is audit:
+            chain.note(self.connection, [row["id"] for row in again])
         clear = [(row["id"], {**row}) for row in rows if row.get("sealed_by") == ""]
         if clear:  # their values were hashed without the store's key
             replace_terms(self.connection, clear, self._transactions.searched.value_limit)
@@ -167,6 +168,11 @@ class Keys(StoreRole):
             self.connection, who=who, act="rotate", count=rows, at=clock.now(self.connection),
             detail={"key": self._label},
         )  # fmt: skip
+
+    def _count(self, table: sa.Table, *found: sa.ColumnElement[bool]) -> int:
+        # Of all namespaces, which have one ring.
+        counted = sa.select(sa.func.count()).select_from(table).where(*found)
+        return int(self.connection.execute(counted).scalar_one())
 
     @property
     def _label(self) -> str:

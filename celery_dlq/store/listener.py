@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.store.base import Operation, Saved
 
@@ -29,6 +30,9 @@ class StoreListener:
     def suspended(self, status: AutoStatus) -> None:
         """An automatic redrive has suspended itself."""
 
+    def audited(self, head: AuditHead) -> None:
+        """The audit was written; its chain has a new head."""
+
 
 class Notes(StoreListener):
     """Collects notifications in one process, for a listener in another. Can be pickled."""
@@ -50,6 +54,9 @@ class Notes(StoreListener):
 
     def suspended(self, status: AutoStatus) -> None:
         self._noted.append(("suspended", status))
+
+    def audited(self, head: AuditHead) -> None:
+        self._noted.append(("audited", head))
 
     def take(self, *, letters: bool) -> Notes:
         """These notifications, which are removed from this object.

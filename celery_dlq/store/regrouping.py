@@ -79,13 +79,13 @@ class Regroupings(StoreRole):
 
         :param recipe: the recipe of this process. Groups that wait for another one are left out.
         """
-        is_ours = group.c.regroup.in_([aliases.BY_ALIASES, recipe])
-        return _waiting(self.connection, select(*_WAITING).where(is_ours).limit(limit))
+        is_next = self.ours(group), group.c.regroup.in_([aliases.BY_ALIASES, recipe])
+        return _waiting(self.connection, select(*_WAITING).where(*is_next).limit(limit))
 
     @reads
     def all(self) -> Sequence[Waiting]:
         """All groups, as if they waited, in the order in which they would be regrouped."""
-        return _waiting(self.connection, select(*_WAITING))
+        return _waiting(self.connection, select(*_WAITING).where(self.ours(group)))
 
     @reads
     def waiting(self) -> Mapping[str, int]:

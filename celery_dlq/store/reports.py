@@ -27,6 +27,7 @@ from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.store.archiving import totals_of
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import arrival, cell, report
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport
@@ -63,7 +64,7 @@ class Reports(StoreRole):
     def keeping(self) -> Keeping:
         """The closed letters that are kept, by the last reports. Reads few rows."""
         is_kept = report.c.name.in_((_ROUND, _CHECK))
-        stored = self.connection.execute(select(report).where(is_kept))
+        stored = self.connection.execute(select(report).where(self.ours(report), is_kept))
         found = {row.name: {"at": row.at, **json.loads(row.detail)} for row in stored}
         last, check = found.get(_ROUND), found.get(_CHECK)
         if last:
@@ -132,17 +133,19 @@ class RecorderReports(StoreRole):
     def withdraw(self, reports: Iterable[RecorderReport]) -> None:
         """Delete ``reports``, because they are not true any more."""
         names = sorted(map(_name, reports))
-        self.connection.execute(delete(report).where(report.c.name.in_(names)))
+        self.connection.execute(delete(report).where(self.ours(report), report.c.name.in_(names)))
 
     @writes
     def prune(self, *, older_than_s: float) -> None:
         """Delete the reports that no worker has written again for ``older_than_s`` seconds."""
         before = clock.now(self.connection) - timedelta(seconds=older_than_s)
-        self.connection.execute(delete(report).where(_IS_OF_RECORDER, report.c.at < before))
+        old = delete(report).where(self.ours(report), _IS_OF_RECORDER, report.c.at < before)
+        self.connection.execute(old)
 
 
 def _rows(connection: Connection) -> dict[str, Any]:
-    return {row.name: row for row in connection.execute(select(report).where(_IS_OF_RECORDER))}
+    ours = select(report).where(is_ours(connection, report), _IS_OF_RECORDER)
+    return {row.name: row for row in connection.execute(ours)}
 
 
 def _reports_since(connection: Connection, since: datetime) -> tuple[RecorderReport, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -40,6 +40,7 @@ from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import RecorderReports, Reports
+from celery_dlq.store.requests import Requests
 from celery_dlq.store.rows.query import places
 
 #: The upper bound of a filter is the first moment that it leaves out.
@@ -60,6 +61,7 @@ class SQLStore:
         not of its message.
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :param ring: the keys that seal the contents of letters; None if they are not sealed.
+    :param namespaces: those whose rows are seen and changed; None for all.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -73,17 +75,17 @@ class SQLStore:
         value_limit: int = 24,
         redactor: Redactor = KNOWN,
         ring: Keyring | None = None,
+        namespaces: Sequence[str] | None = ("",),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database: Database = Database(url, timeout=timeout, client=client)
-        transactions = Transactions(
-            self.database,
-            value_limit=value_limit,
-            redactor=redactor,
-            ring=ring,
-            monotonic=monotonic,
+        self.database: Database = Database(
+            url, timeout=timeout, client=client, namespaces=namespaces
         )
         listener = listener or StoreListener()
+        transactions = Transactions(
+            self.database, value_limit=value_limit, redactor=redactor, ring=ring,
+            monotonic=monotonic, audited=listener.audited,
+        )  # fmt: skip
         self.transactions: Transactions = transactions
         self._clock = clock.DatabaseClock(self._ask_time)
 
@@ -118,6 +120,7 @@ class SQLStore:
 
         self.tickets: Tickets = Tickets(transactions)
         self.keys: Keys = Keys(transactions)
+        self.requests: Requests = Requests(transactions)
 
     @classmethod
     def from_settings(
@@ -136,6 +139,7 @@ class SQLStore:
             value_limit=settings.search_values,
             redactor=Redactor(settings.redact, settings.search_redacted_key),
             ring=ring,
+            namespaces=settings.namespaces,
         )
 
     def __repr__(self) -> str:

@@ -135,6 +135,7 @@ class _Work:
 
     def delete_history(self, retention: Retention) -> None:
         bounds = retention.history_bounds(self._store.now())
+        self._store.requests.prune(bounds.history)
         while self._store.history.prune(bounds, limit=HISTORY_ROWS):
             self._rest()
 

@@ -315,6 +315,7 @@ def _success_of(message: CopiedMessage, letter: DeadLetter) -> Outcome:
         worker=message.worker,
         task=letter.task,
         digest=digest_of(letter.envelope.body),
+        namespace=letter.namespace,
     )
 
 

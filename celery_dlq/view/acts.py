@@ -41,6 +41,8 @@ def sentence(act: AuditRow, moment: Callable[[datetime], str] = local) -> str:
         return _OF_LETTERS[act.act].format(counted(act.count, "letter"))
     if act.act in _OF_REDRIVES:
         return f"{_OF_REDRIVES[act.act]} {_redrive(detail)}"
+    if act.act in _OF_REQUESTS:
+        return _OF_REQUESTS[act.act].format(detail.get("act"), counted(act.count, "letter"))
     if act.act == "ignore":
         return f"ignored the group {_until(detail, moment)}"
     said = _OF_OTHERS.get(act.act)
@@ -72,6 +74,13 @@ def _resolved(detail: Detail, _count: int) -> str:
 def _assigned(detail: Detail, _count: int) -> str:
     owner = detail.get("owner")
     return f"gave the group to {owner}" if owner else "removed the owner of the group"
+
+
+#: What was done about an act that needs a second person.
+_OF_REQUESTS = {
+    "request": "asked to {} {}", "approve": "approved: {} {}", "refuse": "refused: {} {}",
+    "deny": "was not allowed to answer the request: {} {}", "lapse": "waited too long to {} {}",
+}  # fmt: skip
 
 
 #: Sentences with parts of the detail.

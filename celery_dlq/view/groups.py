@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: Filters that the counts of groups can answer without reading letters.
-GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
+GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until", "namespace")
 
 #: Groups with each mark that are counted.
 MOST_MARKED = 100

@@ -63,6 +63,7 @@ LISTED: Sequence[Field] = (
     Field("rule", "Rule", WHY),
     Field("", "Evidence", WHY, attrgetter("explanation.evidence")),
     Field("", "Path", WHY, attrgetter("explanation.path")),
+    Field("unreadable", "Contents", WHY),
     Field("exception_type", "Exception", ERROR),
     Field("message", "Message", ERROR),
     Field("fingerprint", "Group", WHY),
@@ -79,6 +80,7 @@ LISTED: Sequence[Field] = (
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
     *map(Field, ("args", "kwargs")),
+    Field("namespace", "Namespace", ORIGIN),
 )  # fmt: skip
 
 #: All facts about a letter. Its history in the store, and the page of its trace, are not in the letter.
@@ -105,6 +107,7 @@ LETTER: Sequence[Field] = (
         Field(name, read=attrgetter(f"envelope.{name}"))
         for name in ("content_type", "content_encoding", "headers", "properties")
     ),
+    Field("sealed_by", "Encrypted", MESSAGE, said=lambda one: _key_of(one.sealed_by)),
     Field("body_size", read=lambda one: len(one.envelope.body)),
     Field("body_shown", read=lambda one: shown_body(one.envelope.body) if has_unread_body(one) else None),
     Field("lease_expires_at", "Claimed until", HISTORY),
@@ -163,6 +166,11 @@ class WholeLetter:
             handlings=[*map(as_record, self.handlings)],
             held=self.hold and as_record(self.hold, ("name", "why", "at")),
         )  # fmt: skip
+
+
+def _key_of(sealed_by: str) -> str:
+    key = "the key of its person" if sealed_by.startswith("@") else f"key {sealed_by}"
+    return f"with {key}" if sealed_by else ""
 
 
 def _size(body: bytes) -> str:

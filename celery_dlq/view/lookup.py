@@ -46,6 +46,7 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
     "edits": (hiding.hide_change, ("of_letter",)),
     "automations": (hiding.hide_automation, ("get", "find", "statuses")),
     "audit": (hiding.hide_act, ("find",)),
+    "requests": (hiding.hide_request, ("get", "find")),
 }
 
 

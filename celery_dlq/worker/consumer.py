@@ -270,6 +270,7 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Before anything is started.
         with ends_in_one_line():
             dlq.check_settings()
+            dlq.settings.own_namespace  # noqa: B018 - with several, it would not know what to write
         self._log = RunLogHandler(dlq.settings, dlq.redactor, last_run)
 
     def include(self, parent: Any) -> bool:
@@ -413,7 +414,7 @@ def _check(app: Any) -> None:
     queue.hooks.check()
     queue.grouping  # noqa: B018 - imports the recipe for fingerprints
     if queue.keyring is not None:  # made now, because no letter can be stored without the keys
-        keep_from_log(queue.keyring)
+        keep_from_log(queue.keyring, app.tasks)
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
     why = not_covered(app)

@@ -31,6 +31,7 @@ from celery_dlq.model.fingerprint import (
     fingerprint,
     fixed_words,
     own_fingerprint,
+    within,
     words_of,
 )
 from celery_dlq.model.letter import DeadLetter, Failure
@@ -280,7 +281,8 @@ class Grouping:
         recipe = self.recipe if own else ""
         if grounds.recipe != recipe:
             grounds = replace(grounds, recipe=recipe)
-        return letter.with_(fingerprint=own or fingerprint(failure), grounds=grounds), problem
+        name = within(letter.namespace, own or fingerprint(failure))
+        return letter.with_(fingerprint=name, grounds=grounds), problem
 
     def fingerprint_of(self, task: str, failed: Failure, args: Any, kwargs: Any) -> str:
         """The fingerprint of the letter of ``failed``, which is not made yet."""

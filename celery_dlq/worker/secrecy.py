@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery_dlq.base.redact import safe_message
@@ -28,22 +28,26 @@ _OURS = (StoreError, SettingsError, BrokerError)
 _FACTS = ("exc", "traceback", "args", "kwargs")
 _DUMPS = re.compile(r"contents of the message body|decode message body")
 
-#: The ring with which contents are encrypted; None if they are not.
+#: The ring with which contents are encrypted; None if they are not. And the tasks of the app.
 _ring: Keyring | None = None
+_tasks: Mapping[str, Any] = {}
 
 Make = Callable[..., logging.LogRecord]
 
 
-def keep_from_log(ring: Keyring) -> None:
-    """Hide contents in what this process logs from now on, and in the processes that it forks."""
-    global _ring
+def keep_from_log(ring: Keyring, tasks: Mapping[str, Any]) -> None:
+    """Hide contents in what this process logs from now on, and in the processes that it forks.
+
+    :param tasks: by name. Lines about a task that makes no letters stay: they have the only copy.
+    """
+    global _ring, _tasks
     if _ring is None:
         logging.setLogRecordFactory(_hiding(logging.getLogRecordFactory()))
-    _ring = ring
+    _ring, _tasks = ring, tasks
 
 
 def hidden(text: str) -> str:
-    """``text`` as it may be in the log, and in columns of the store that are not encrypted."""
+    """``text`` as it may be in the log."""
     return text if _ring is None else HIDDEN
 
 
@@ -63,7 +67,7 @@ def _hiding(make: Make) -> Make:
         *more: Any, **rest: Any,
     ) -> logging.LogRecord:  # fmt: skip
         is_dump = name == _DUMPING and _DUMPS.search(str(text)) is not None
-        if not is_dump and not name.startswith(_LOGGERS):
+        if not is_dump and (not name.startswith(_LOGGERS) or _is_about_other(args)):
             return make(name, level, path, line, text, args, exc_info, *more, **rest)
         made = make(name, level, path, line, text, args, None, *more, **rest)
         if not name.startswith("celery_dlq"):
@@ -75,6 +79,13 @@ def _hiding(make: Make) -> Make:
         return made
 
     return record
+
+
+def _is_about_other(args: Any) -> bool:
+    """Whether the line is about a task that makes no letters."""
+    facts = args[0] if args and isinstance(args[0], dict) else {}
+    task = _tasks.get(str(facts.get("name")))
+    return task is not None and not getattr(task, "_makes_letters", False)
 
 
 def _message_of(exc: BaseException) -> str:

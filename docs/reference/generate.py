@@ -20,6 +20,7 @@ import click
 import celery_dlq
 from celery_dlq.api.groups import Groups
 from celery_dlq.api.metrics import Recorder
+from celery_dlq.api.requests import Requests
 from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
@@ -32,12 +33,17 @@ from celery_dlq.worker.broker_limits import NOT_COVERED, NOT_RUN
 HERE = Path(__file__).parent
 
 #: The attributes of the dead-letter queue whose methods are API, too.
-ROLES: Mapping[str, type] = {"redrives": Operations, "groups": Groups, "recorder": Recorder}
+ROLES: Mapping[str, type] = {
+    "redrives": Operations,
+    "groups": Groups,
+    "recorder": Recorder,
+    "requests": Requests,
+}
 
 #: Methods that only the package's own parts of a worker call.
 _OF_WORKERS = frozenset({
     "new_capture", "worker_starts", "worker_ends", "new_spool", "spool_apart", "make", "draft", "carry_on",
-    "left",
+    "left", "approved", "approved_erasure",
 })  # fmt: skip
 
 

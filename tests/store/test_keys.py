@@ -84,6 +84,7 @@ def test_the_next_key_seals_what_was_clear_and_what_the_old_key_sealed(with_keys
         assert found.task_id == f"task-{number:04}"
     assert only_new.audit.find(act="rotate").rows[0].who == "anna"
     assert both.keys.rotate(who="anna") == 0
+    assert both.audit.verify().breaks == []
 
 
 def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):

@@ -34,6 +34,9 @@ class Ears:
     def moved(self, operation):
         self.heard.append((operation.id, operation.state.value))
 
+    def audited(self, head):
+        """Tested with the chain."""
+
 
 @pytest.fixture
 def ears():

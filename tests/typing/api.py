@@ -40,6 +40,7 @@ from celery_dlq import (
     decide,
 )
 from celery_dlq.hooks import Event, EventHook, EventKind, Log, Slack
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
 
 
@@ -162,6 +163,11 @@ def count(letter: DeadLetter) -> None:
 @queue.on_operation_aborted
 def page(operation: Operation) -> None:
     print(operation.cause)
+
+
+@queue.on_audit
+def keep(head: AuditHead) -> None:
+    print(str(head), head.at)
 
 
 ticketing = queue.handler(where=Filter(task="charge"), once_per_group=True, name="github")

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 from celery import Celery
 
-from celery_dlq import AutoRedrive, Filter, Retention, Route
+from celery_dlq import Approval, AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks import EventKind
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
@@ -19,6 +19,11 @@ SECRET = {"store_url", "search_redacted_key"}
 VALUES = {
     "store_url": (["sqlite:///x.db"], ["", 7, None]),
     "store_timeout": ([0.1, 5, 300], [0, -1, "5", True, float("nan")]),
+    "namespace": (
+        ["", "shop", "a.B-c_9", "x" * 64, ["shop", "mail"], ("shop",), ["", "shop"], "*"],
+        ["a b", "x" * 65, "shop\n", [], ["*"], [["a"]], [1], None, 7, b"shop", "é"],
+    ),
+    "redrive_queues": ([None, [], ["shop.*", "mail"]], ["shop", [""], [1]]),
     "spool_dir": (["/var/spool/x"], ["", " ", 1]),
     "spool_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),
@@ -61,12 +66,25 @@ VALUES = {
     "auto_redrive": ([[], [ONE]], ["x", [object()], [ONE, ONE], None]),
     "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
+    "approval": ([None, Approval()], [True, {"acts": ["redrive"]}, Retention()]),
+    "cli_acts": (["do", "propose"], ["", "ask", None, True]),
     "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
     "archive_url": (
         [None, "file:///var/letters", "s3://letters", "s3://letters/shop", "gs://letters", "abfs://c@a"],
         [
             "", "/var/letters", "letters", "file://", "file:///", "file://letters", "s3://", "S3://letters",
             "memory://letters", "https://example.org/letters", "simplecache::s3://letters", 7,
+        ],
+    ),
+    "roles": (
+        [
+            None, {}, {"read": ["*"]}, {"act": ["@example.com", "ann", "a@b.c"], "erase": ()},
+            {"triage": ["ann lee"], "approve": ["DOMAIN\\\\ann"]},
+        ],
+        [
+            "ann", ["ann"], {"read": "ann"}, {"admin": ["ann"]}, {"read": [""]}, {"read": ["@"]},
+            {"act": ["group:payments"]}, {"act": ["Group:x"]}, {"act": ["*@example.com"]}, {"act": ["ann "]},
+            {"act": [" ann"]}, {"act": ["@a@b"]}, {"act": ["@a b"]}, {"act": [None]}, {1: ["ann"]},
         ],
     ),
     "hooks": (
@@ -203,3 +221,12 @@ def test_the_store_urls_value_is_never_shown():
     with pytest.raises(SettingsError) as caught:
         Settings.from_values({"store_url": ["postgresql://bob:hunter2@host/db"]})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_worker_has_one_namespace():
+    assert Settings().own_namespace == ""
+    assert Settings(namespace="shop").own_namespace == "shop"
+    assert Settings(namespace=["shop"]).own_namespace == "shop"
+    for several in ("*", ["shop", "mail"]):
+        with pytest.raises(SettingsError, match="or in dlq_namespace"):
+            Settings(namespace=several).own_namespace  # noqa: B018

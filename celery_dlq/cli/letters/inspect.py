@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import click
 
 from celery_dlq.cli.completion import complete_group, complete_letter
-from celery_dlq.cli.exits import HeadedCommand
+from celery_dlq.cli.exits import DONE, FAILED, HeadedCommand, NamingGroup, leave
 from celery_dlq.cli.options import (
     Word,
     after_option,
@@ -29,8 +30,10 @@ from celery_dlq.store.base import ACTS, AuditRow, Filter, Page
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
 from celery_dlq.view.compare import compared, difference, own_tracebacks
+from celery_dlq.view.fields import as_record
 from celery_dlq.view.letters import WholeLetter, page_of_trace
 from celery_dlq.view.operations import named_values
+from celery_dlq.view.text import counted
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
@@ -138,7 +141,12 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
     )
 
 
-@click.command("audit")
+@click.group("audit", cls=NamingGroup, alone="list")
+def audit() -> None:
+    """List the acts of operators, and check that no one has changed the list."""
+
+
+@audit.command("list")
 @click.option(
     "--act", type=Word("an act in the audit", ACTS), metavar="ACT",
     help="Only this kind of act.",
@@ -157,7 +165,7 @@ def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) ->
 @after_option
 @format_option
 @pass_session
-def audit(
+def list_acts(
     session: Session,
     act: str | None,
     who: str | None,
@@ -187,6 +195,35 @@ def audit(
     ]
     session.screen.emit(form, [*map(records.as_record, page.rows)], table, *changes)
     session.say_next(page.next)
+
+
+def _checked_head(_context: click.Context, _param: click.Parameter, head: str | None) -> str | None:
+    if head and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{64}", head):
+        raise click.BadParameter(f"{head!r} is not N:HASH, as `dlq audit verify` prints it.")
+    return head
+
+
+@audit.command("verify")
+@click.option(
+    "--head", "kept", metavar="N:HASH", callback=_checked_head,
+    help="An earlier head that was kept elsewhere: checks that the chain still has it.",
+)  # fmt: skip
+@format_option
+@pass_session
+def verify(session: Session, kept: str | None, form: str) -> None:
+    """Check that the audit is as it was written.
+
+    Each write to the audit has added a link to a chain of hashes. Says how many acts and links were checked,
+    the head of the chain, and each act or link that was changed, deleted, inserted or reordered; exits with 1
+    if there is one. Changes nothing.
+    """
+    result = session.store.audit.verify(kept)
+    keyed = f", {result.keyed:,} of them with the key of the store" if result.keyed else ""
+    checked = f"Checked {counted(result.acts, 'act')} and {counted(result.links, 'link')}{keyed}."
+    found = result.breaks or ["No one has changed the audit."]
+    record = as_record(result, ("acts", "links", "keyed", "head", "breaks"))
+    session.screen.emit(form, record, checked, f"Head: {result.head}", *found)
+    leave(FAILED if result.breaks else DONE)
 
 
 def _where(row: AuditRow) -> str:

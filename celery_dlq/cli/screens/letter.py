@@ -96,6 +96,10 @@ def trial_parts(trials: Sequence[HandlerTrial]) -> list[Part]:
     return [said, table_of(_TRIAL_FIELDS, trials), *changes_of(trials)]
 
 
+def _message_of(letter: DeadLetter) -> str:
+    return letter.unreadable or letter.message
+
+
 #: Celery's headers with the options of a task.
 _HEADERS = ("eta", "expires", "retries", "timelimit", "origin", "ignore_result", "stamps")
 
@@ -103,7 +107,7 @@ _FIELDS: Sequence[Field] = (
     (Column("ID", rigid=True, ids=True), lambda letter: letter.task_id),
     (Column("TASK"), lambda letter: last_name(letter.task)),
     (Column("EXCEPTION"), lambda letter: last_name(letter.exception_type)),
-    (Column("MESSAGE"), lambda letter: Short(first_line(letter.message), letter.message)),
+    (Column("MESSAGE"), lambda letter: Short(first_line(_message_of(letter)), _message_of(letter))),
     (Column("REASON", rigid=True, from_width=100), lambda letter: letter.reason.value),
     (Column("STATE", rigid=True, from_width=100), lambda letter: letter.state.value),
     (Column("ATTEMPTS", right=True, from_width=140), attempts_of),
@@ -187,6 +191,8 @@ def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator
 
 def contents_of(letter: DeadLetter, with_body: bool = False, title: str = "Arguments") -> Part:
     """The arguments of a letter, or its body if they could not be read, as a part of a screen."""
+    if letter.unreadable:
+        return Block(title, letter.unreadable)
     if view.has_unread_body(letter):
         return Block("Body", view.shown_body(letter.envelope.body, raw=with_body))
     # Known arguments are shown as JSON, even if they are empty.

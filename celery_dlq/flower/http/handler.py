@@ -92,9 +92,11 @@ _TITLES = {
 }
 
 _STATUS: tuple[tuple[int, tuple[type[errors.CeleryDLQError], ...]], ...] = (
-    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation)),
+    (202, (errors.ApprovalNeeded,)),
+    (404, (errors.UnknownLetter, errors.UnknownOperation, errors.UnknownGroup, errors.UnknownAutomation,
+           errors.UnknownRequest)),
     (400, (errors.AmbiguousId, FilterError, errors.TriageError, errors.OrdersError, errors.RepairError)),
-    (409, (errors.OperationError,)),
+    (409, (errors.OperationError, errors.RequestRefused)),
     (503, (errors.SettingsError, errors.StoreError)),
 )  # fmt: skip
 
@@ -168,6 +170,8 @@ class Handler(BaseHandler):
             raise Refused(401, permission.NO_AUTHENTICATION)
         if not self.current_user:
             self._refuse_stranger()
+        elif not self._has_role("read"):
+            raise Refused(403, permission.LACKS_ROLE.format("read"))
         elif self.is_api and self.request.method in self.of_page:
             raise HTTPError(405)
         elif self.request.method not in _LOOKING:
@@ -187,8 +191,7 @@ class Handler(BaseHandler):
 
         :raises Refused: it may not.
         """
-        if self.why_no_changes:
-            raise Refused(403, self.why_no_changes)
+        self.check_act()
         headers = self.request.headers
         if permission.is_foreign(headers, self.request.host):
             raise Refused(403, permission.FOREIGN)
@@ -199,6 +202,26 @@ class Handler(BaseHandler):
             RequestHandler.check_xsrf_cookie(self)
         except HTTPError:
             raise Refused(403, permission.UNPROVEN) from None
+
+    def check_act(self) -> None:
+        """Check that this user may run the act of this address.
+
+        :raises Refused: this Flower makes no changes, or the user does not have the role.
+        """
+        if self.why_no_changes:
+            raise Refused(403, self.why_no_changes)
+        if not self.may(self.act):
+            raise Refused(403, permission.LACKS_ROLE.format(permission.ROLE_OF.get(self.act)))
+
+    def may(self, act: str) -> bool:
+        """Whether this user may run ``act``."""
+        return not self.why_no_changes and self._has_role(permission.ROLE_OF.get(act, ""))
+
+    def _has_role(self, role: str) -> bool:
+        user = self.current_user
+        name = permission.name_of(user, self.request.headers, self.site.options)
+        roles = self.site.settings.roles
+        return permission.has_role(roles, role, name, is_address=isinstance(user, str))
 
     @property
     def why_no_changes(self) -> str | None:
@@ -273,7 +296,7 @@ class Handler(BaseHandler):
         self, template: str, view: Any, status: int = 200, *, done: str = "", **others: Any
     ) -> None:
         """Render one of our templates with ``view``, ``others``, and the values of every page: ``words``,
-        ``charts``, ``site``, ``links``, ``tab``, ``mark``.
+        ``charts``, ``site``, ``links``, ``tab``, ``mark``, ``may``.
 
         :param done: what an act has done that has led to the page.
         """
@@ -283,7 +306,8 @@ class Handler(BaseHandler):
         self.render(
             f"dlq_{template}.html",
             view=view, words=words, charts=charts, site=self.site, links=self.links, tab=self.tab,
-            token=token, mark=self.mark, locked=self.why_no_changes, done=done, **others,
+            token=token, mark=self.mark, locked=self.why_no_changes, may=self.may, done=done,
+            **others,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:
@@ -321,11 +345,21 @@ class Handler(BaseHandler):
         if not hasattr(self, "_current_user"):
             # The error may come from reading the current user.
             self.current_user = None
-        if self.is_api:
+        if isinstance(error, errors.ApprovalNeeded):
+            self._show_request(error.request, problem)
+        elif self.is_api:
             said = {"status": problem.status, "title": problem.title, "text": problem.text}
             self.reply({"error": {**said, **problem.facts}}, problem.status)
         else:
             self.show_problem(problem)
+
+    def _show_request(self, request_id: str, problem: Problem) -> None:
+        """Answer that an act waits for a second person."""
+        if self.is_api:
+            self.set_header("Location", self.links.api("requests", request_id))
+            self.reply({"request": request_id, "text": problem.text}, problem.status)
+        else:
+            self.see(self.links.page("requests", request_id))
 
     def show_problem(self, problem: Problem) -> None:
         """Write the error as a page."""

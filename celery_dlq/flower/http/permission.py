@@ -10,11 +10,12 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from celery_dlq.errors import page
+from celery_dlq.model.request import FROM_FLOWER, Login
 
 #: Flower's own switch for an API without authentication.
 OPEN_VARIABLE = "FLOWER_UNAUTHENTICATED_API"
@@ -27,6 +28,17 @@ NO_AUTHENTICATION = (
     "This Flower has no authentication, so it makes no changes. Start it with --basic_auth or --auth; or, if "
     f"everyone who can reach it may redrive, discard and delete, set {OPEN_VARIABLE}=true in its environment."
 )
+
+LACKS_ROLE = f"You do not have the role {{}} in dlq_roles, which this needs; see {page('flower')}."
+
+#: The role that each act needs.
+ROLE_OF = {
+    **dict.fromkeys(("redrive", "edit", "unpark", "pause", "resume", "cancel", "run"), "act"),
+    **dict.fromkeys(("ignore", "resolve", "reopen", "note", "assign", "merge", "split"), "triage"),
+    **dict.fromkeys(("discard", "undiscard"), "triage"),
+    **dict.fromkeys(("approve", "refuse"), "approve"),
+    "delete": "erase",
+}
 
 FOREIGN = (
     "This request came from a page of another site. If that was your own page, configure the proxy in front "
@@ -71,14 +83,45 @@ def is_browser(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in ("Origin", "Sec-Fetch-Site", "Cookie", "Referer"))
 
 
-def actor_of(user: object, headers: Mapping[str, str], address: str, options: Any) -> str:
-    """The actor's name for the audit: the address from OAuth, the name from basic authentication, or, without
-    authentication, the IP address of the client."""
+def name_of(user: object, headers: Mapping[str, str], options: Any) -> str:
+    """The address from OAuth, or the name from basic authentication; empty without authentication."""
     if isinstance(user, str):
         return user
-    if options.basic_auth:
-        return f"{_basic_name(headers.get('Authorization', ''))} (flower)"
-    return f"anonymous at {address} (flower)"
+    return _basic_name(headers.get("Authorization", "")) if options.basic_auth else ""
+
+
+def actor_of(user: object, headers: Mapping[str, str], address: str, options: Any) -> str:
+    """The actor's name for the audit: that of :func:`name_of`, or, without authentication, the IP address of
+    the client. Only a login proves a name."""
+    name = name_of(user, headers, options)
+    if not name:
+        return f"anonymous at {address}{FROM_FLOWER}"
+    return Login(name if isinstance(user, str) else f"{name}{FROM_FLOWER}")
+
+
+def has_role(
+    roles: Mapping[str, Sequence[str]] | None, role: str, name: str, *, is_address: bool
+) -> bool:
+    """Whether the user ``name`` has a role. An anonymous visitor has at most the role ``read``.
+
+    :param roles: the setting; None if everyone has all roles.
+    :param is_address: whether OAuth has proven that the name is a mail address; no other name has a domain.
+    """
+    if roles is None:
+        return True
+    if not name:
+        return role == "read" and "*" in roles.get(role, ())
+    local, _, domain = _plain(name).rpartition(b"@")
+    mine = {b"*", b"@" + domain if is_address and local and b"@" not in local else b"*"}
+    if not name.startswith("@"):
+        mine.add(_plain(name))
+    lists = roles.values() if role == "read" else [roles.get(role, ())]
+    return any(_plain(one) in mine for names in lists for one in names)
+
+
+def _plain(name: str) -> bytes:
+    # Only ASCII, because other letters, such as the Kelvin sign, may become ASCII in lower case.
+    return name.encode("utf-8", "backslashreplace").lower()
 
 
 def _basic_name(authorization: str) -> str:

@@ -197,7 +197,7 @@ Take = Callable[[Filter], Filter]
 
 TEXTS = (
     "task", "exception", "queue", "group", "route", "worker", "release", "tag", "root", "rule", "operation",
-    "search",
+    "search", "namespace",
 )  # fmt: skip
 MOMENTS = ("since", "until")
 #: Fields that take one of several words.

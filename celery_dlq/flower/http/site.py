@@ -121,6 +121,12 @@ class Site:
         """The state of dead-lettered tasks in Flower's list; empty if Flower does not show them."""
         return DEAD_STATE if self.settings.events else ""
 
+    @property
+    def sees_several(self) -> bool:
+        """Whether it shows letters of several namespaces."""
+        names = self.settings.namespaces
+        return names is None or len(names) > 1
+
     @cached_property
     def redactor(self) -> Redactor:
         """Hides secrets. Unlike that of the queue, it does not wait for another thread."""

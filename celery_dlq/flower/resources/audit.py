@@ -35,7 +35,9 @@ class AuditView(FilterForm):
 
     def target(self, detail: Mapping[str, Any]) -> tuple[str, str]:
         """The kind and the name of what an act was about; empty texts if it has no page."""
-        found = ((kind, detail.get(kind)) for kind in ("operation", "group", "letter", "auto"))
+        found = (
+            (kind, detail.get(kind)) for kind in ("request", "operation", "group", "letter", "auto")
+        )
         return next(
             ((kind, name) for kind, name in found if name and isinstance(name, str)), ("", "")
         )

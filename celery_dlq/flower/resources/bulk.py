@@ -140,8 +140,7 @@ class ManyLetters(Handler):
 
     async def get(self) -> None:
         """Show the letters that the act would take."""
-        if self.why_no_changes:
-            raise Refused(403, self.why_no_changes)
+        self.check_act()
         given = self.values()
         if first_value(given, "selected") and not given.get("id"):
             raise FilterError("No letter is selected; select some, or act on all that match.")

@@ -126,8 +126,7 @@ class EditPage(Handler):
 
     async def get(self, task_id: str) -> None:
         """Show the arguments and headers."""
-        if self.why_no_changes:
-            raise Refused(403, self.why_no_changes)
+        self.check_act()
         view = await self.site.consult(lambda queue: check(queue, task_id, None))
         self.page("edit", view, refusal="")
 

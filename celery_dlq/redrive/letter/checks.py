@@ -4,11 +4,12 @@ and its arguments against the task's signature. A letter that fails a check is s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from celery_dlq.base.redact import clip
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
@@ -17,6 +18,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
+from celery_dlq.redrive.gate import why_never, why_not_alone
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
 from celery_dlq.redrive.letter.validation import Validator
@@ -26,17 +28,29 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 _NO_PLACE = "the queue it came from is unknown; give one with --to-queue, or discard it"
 
+#: Patterns of the queues to which the app may send; None for all.
+Queues: TypeAlias = Sequence[str] | None
+
 #: Arguments and parameters of a difference that are named, and characters of a name.
 _NAMED, _NAME = 5, 60
 
 
 @contextmanager
-def open_checks(app: Any, orders: Orders) -> Iterator[Checks]:
-    """The checks of one redrive, and the process that validates letters for them if the orders ask for it."""
+def open_checks(
+    app: Any,
+    orders: Orders,
+    queues: Queues = None,
+    is_approved: Callable[[], bool] = lambda: True,
+) -> Iterator[Checks]:
+    """The checks of one redrive, and the process that validates letters for them if the orders ask for it.
+
+    :param queues: those to which it may send; None for all.
+    :param is_approved: whether a second person has approved it.
+    """
     checking = orders.checking
     validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
     with validated or nullcontext():
-        yield Checks(app, orders, validated)
+        yield Checks(app, orders, validated, queues, is_approved)
 
 
 class Checked(NamedTuple):
@@ -54,8 +68,16 @@ class Checks:
     """Checks each letter in the form in which it will be sent, after its repair. The broker's answers about
     queues are remembered, so each redrive has its own checks."""
 
-    def __init__(self, app: Any, orders: Orders, validator: Validator | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        orders: Orders,
+        validator: Validator | None = None,
+        queues: Queues = None,
+        is_approved: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._app, self._checking, self._validator = app, orders.checking, validator
+        self._queues, self._is_approved = queues, cache(is_approved)
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
@@ -87,12 +109,19 @@ class Checks:
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
+            or why_never(self._app, letter.task, task)
+            or self._why_not_approved(letter.task, task)
             or why_excluded(letter, self._checking, now)
+            or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)
         )
         if why is None:
             self._passed.add(route)
         return why
+
+    def _why_not_approved(self, *tasks: str) -> str | None:
+        why = why_not_alone(self._app, *tasks)
+        return why if why and not self._is_approved() else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
         letter, task = opened.letter, task_of(opened.letter)
@@ -152,6 +181,13 @@ def why_no_task(app: Any, task: str) -> str | None:
         # A message without a task is sent unchanged, once its cause is fixed: there is no task to look up.
         return None
     return f"task {task} is not registered in this app; deploy or import it, or discard its letters"
+
+
+def _why_forbidden(queue: str, allowed: Queues) -> str | None:
+    if allowed is None or any(fnmatchcase(queue, pattern) for pattern in allowed):
+        return None
+    name = f"queue {queue}" if queue else "its exchange"
+    return f"dlq_redrive_queues of this app does not allow {name}; send it with --to-queue, or by another app"
 
 
 def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str | None:

@@ -194,13 +194,18 @@ class Preparation:
 
 
 @contextmanager
-def open_preparation(context: RedriveContext, orders: Orders) -> Iterator[Preparation]:
+def open_preparation(
+    context: RedriveContext, orders: Orders, operation: str | None = None
+) -> Iterator[Preparation]:
     """The preparation of one redrive.
 
+    :param operation: the id of its operation; None for a plan, which is made before an approval.
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     repairs = Repairs(context.app, orders.repair, context.redactor)
-    with open_checks(context.app, orders) as checks:
+    has_approved, queues = context.store.requests.has_approved, context.settings.redrive_queues
+    is_approved = functools.partial(has_approved, operation) if operation else lambda: True
+    with open_checks(context.app, orders, queues, is_approved) as checks:
         yield Preparation(repairs, checks)
 
 

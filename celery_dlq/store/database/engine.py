@@ -6,17 +6,19 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
 
+from celery_dlq.errors import NamespaceError
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.connections import Connections, close_at_fork
 from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import WRITES, Dialect
+from celery_dlq.store.database.namespaces import SEEN
 
 #: How often a transaction is begun before it is given up.
 MAX_TRIES = 6
@@ -40,6 +42,7 @@ class Database:
     :param timeout: seconds that connecting, waiting for a lock, or one statement may take; None for no limit
         except that of connecting.
     :param client: the owner of the connections.
+    :param namespaces: those that the process sees; None for all.
     """
 
     def __init__(
@@ -48,13 +51,14 @@ class Database:
         *,
         timeout: float | None = 5.0,
         client: Client | None = None,
+        namespaces: Sequence[str] | None = ("",),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.url: URL = parse_url(url)
         self.dialect: Dialect = dialect_for(self.url)
         self.timeout = timeout
         self.client: Client = client or Client()
-        self._sleep = sleep
+        self._namespaces, self._sleep = namespaces, sleep
         self._connections: dict[int, Connections] = {}
         # By process, too, because a fork may happen while another thread of the parent writes.
         self._writing: dict[int, threading.Lock] = {}
@@ -139,6 +143,7 @@ class Database:
 
     def _open(self) -> Connections:
         engine = self.dialect.open(self.url, self.timeout, self.client)
+        engine.update_execution_options(**{SEEN: self._namespaces})
         most = None if self.dialect.is_file else self.client.most
         connections = Connections(engine, most, patience_s=self.timeout)
         if self.dialect.is_file:
@@ -165,6 +170,8 @@ class Database:
         try:
             yield
         except exc.SQLAlchemyError as error:
+            if isinstance(error, exc.StatementError) and isinstance(error.orig, NamespaceError):
+                raise error.orig from None
             raise self.dialect.store_error(error, self.url) from error
 
 

@@ -15,8 +15,10 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.sealing import KEY_SIZE, Keyring, PersonKey, is_sealed
 from celery_dlq.errors import ContentsSealed, page
+from celery_dlq.settings import own
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import seen
 
 #: The columns with contents, in the tables that have some. Keys, states, times, names and counts stay clear.
 CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
@@ -33,6 +35,7 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
     tables.automation: ("why",),
     tables.operation: ("cause", "wanted", "orders"),
     tables.audit: ("why", "detail"),
+    tables.request: ("why", "record"),
     tables.key: ("sealed",),
 }
 
@@ -40,7 +43,7 @@ CONTENTS: Mapping[sa.Table, tuple[str, ...]] = {
 OWNERS: Mapping[sa.Table, tuple[str, ...]] = {
     **dict.fromkeys(CONTENTS, ("task_id",)),
     **dict.fromkeys((tables.group, tables.ticket), ("fingerprint",)),
-    **dict.fromkeys((tables.operation, tables.key), ("id",)),
+    **dict.fromkeys((tables.operation, tables.request, tables.key), ("id",)),
     tables.automation: ("name",),
     tables.audit: ("act", "at"),
 }
@@ -189,24 +192,25 @@ class Sealing:
 
     def person(self, subject: str) -> PersonKey:
         """The key of the person ``subject``; a new one if there is none."""
-        (known,) = self.people([subject]).values()
-        return known
+        return self.people([subject])[subject]
 
     def people(self, subjects: Iterable[str]) -> dict[str, PersonKey]:
         """The keys of persons by their names; new ones for those that have none."""
         ids = {subject: self.person_id(subject) for subject in sorted(set(subjects))}
         self._find(ids.values())
-        for person_id in sorted(ids.values()):
-            if self._persons[person_id] is None:
-                self._persons[person_id] = self._stored(person_id.hex())
+        missing = [one.hex() for one in ids.values() if self._persons[one] is None]
+        made = self._made(sorted(missing)) if missing else {}
+        self._persons |= {bytes.fromhex(one): secret for one, secret in made.items()}
         return {
             subject: PersonKey(person_id, self._persons[person_id] or b"")
             for subject, person_id in ids.items()
         }
 
     def person_id(self, subject: str) -> bytes:
-        """The id of a person, which does not tell the name to those who lack the ring: 16 bytes."""
-        said = subject.encode("utf-8", "surrogatepass")
+        """The id of a person, which does not tell the name to those who lack the ring: 16 bytes. Apps with
+        other namespaces have other persons."""
+        namespace = own(seen(self._connection))
+        said = f"{namespace}{chr(0)}{subject}".encode("utf-8", "surrogatepass")
         hashed = hashlib.blake2b(said, digest_size=16, key=self.hash_key, person=b"person")
         return hashed.digest()
 
@@ -218,7 +222,9 @@ class Sealing:
         :raises ContentsSealed: the ring cannot open it.
         """
         if not self._hash_key and self.ring is not None:
-            self._hash_key = self._stored(_HASHING)
+            ids = [_HASHING]
+            found = self._read(ids) or (self._made(ids) if self._writes else {})
+            self._hash_key = found.get(_HASHING, b"")
         return self._hash_key
 
     def person_of(self, sealed_by: str) -> PersonKey | None:
@@ -252,44 +258,34 @@ class Sealing:
     def _find(self, ids: Iterable[bytes]) -> None:
         """Read the keys of persons that are not known yet."""
         missing = sorted({one.hex() for one in ids if one not in self._persons})
-        if not missing or self.ring is None:
-            return
-        self._persons |= dict.fromkeys(map(bytes.fromhex, missing))
-        these = dialect_of(self._connection).one_of(tables.key.c.id, missing)
-        failed: ContentsSealed | None = None
-        for row in self._connection.execute(sa.select(tables.key).where(these)).all():
-            try:
-                self._persons[bytes.fromhex(row.id)] = self._opened_key(row.id, row.sealed)
-            except ContentsSealed as error:  # noqa: PERF203 - it is not destroyed, and others are read
-                del self._persons[bytes.fromhex(row.id)]
-                failed = error
-        if failed is not None:
-            raise failed
+        if missing and self.ring is not None:
+            found = self._read(missing)  # if one cannot be read, none counts as destroyed
+            self._persons |= {bytes.fromhex(one): found.get(one) for one in missing}
 
-    def _stored(self, key_id: str) -> bytes:
-        """The key with this id. If there is none, it is made; of two that are made at once, one is stored. A
-        transaction that reads makes none, and gets an empty one."""
-        find = sa.select(tables.key.c.sealed).where(tables.key.c.id == key_id)
-        sealed = self._connection.scalar(find)
-        if sealed is None and not self._writes:
-            return b""
-        if sealed is None:
-            assert self.ring is not None, "keys are made with a ring"  # noqa: S101
-            made = self.ring.seal_text(
-                secrets.token_hex(KEY_SIZE), _place(tables.key, key_id, "sealed")
-            )
-            row = {"id": key_id, "sealed": made, "sealed_by": self.ring.label}
-            # The key itself is written again, because each database then keeps the row that it has.
-            keep = dialect_of(self._connection).upsert(
-                tables.key, lambda _given: {"id": tables.key.c.id}
-            )
-            self._connection.execute(keep, [row])
-            # MySQL's snapshot may be older than the row that another transaction has made.
-            sealed = self._connection.scalar(find.with_for_update())
-        return self._opened_key(key_id, str(sealed))
+    def _made(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """New keys with these ids. Of two that are made for one id at once, one is stored."""
+        assert self.ring is not None, "keys are made with a ring"  # noqa: S101
+        rows = [
+            {"id": one, "sealed": self.ring.seal_text(secret, place), "sealed_by": self.ring.label}
+            for one in ids
+            for secret, place in [(secrets.token_hex(KEY_SIZE), _place(tables.key, one, "sealed"))]
+        ]
+        # The id itself is written again, because each database then keeps the row that it has.
+        keep = dialect_of(self._connection).upsert(tables.key, lambda _new: {"id": tables.key.c.id})
+        self._connection.execute(keep, rows)
+        # Locked, because MySQL's snapshot may be older than the row that another transaction has made.
+        return self._read(ids, is_locked=True)
 
-    def _opened_key(self, key_id: str, sealed: str) -> bytes:
-        return bytes.fromhex(self._open(sealed, _place(tables.key, key_id, "sealed")))
+    def _read(self, ids: Sequence[str], *, is_locked: bool = False) -> dict[str, bytes]:
+        """The keys with these ids that are stored."""
+        these = sa.select(tables.key).where(
+            dialect_of(self._connection).one_of(tables.key.c.id, ids)
+        )
+        rows = self._connection.execute(these.with_for_update() if is_locked else these).all()
+        return {
+            row.id: bytes.fromhex(self._open(row.sealed, _place(tables.key, row.id, "sealed")))
+            for row in rows
+        }
 
 
 def begin_sealing(connection: Connection, ring: Keyring | None, *, writes: bool) -> None:

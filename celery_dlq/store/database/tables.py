@@ -1,5 +1,6 @@
 """The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
-deliveries, leases, circuits, automations, handlings, tickets, segments of the archive, keys, and reports.
+deliveries, leases, circuits, automations, handlings, tickets, requests, segments of the archive, keys, and
+reports.
 This module has no behaviour."""
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from sqlalchemy.schema import SchemaItem
 
 from celery_dlq.store.database.columns import BIG_ID, BYTES, LONG_TEXT, Moment, name
 from celery_dlq.store.database.dialects import SUPPORTED
+from celery_dlq.store.database.namespaces import column as _namespace
 
 #: Alembic's version table. It has a name of its own, so that the table of a host application is never
 #: touched.
@@ -44,6 +46,12 @@ def _each(kind: Any, *names: str, nullable: bool = False, **options: Any) -> lis
     return [sa.Column(one, kind, nullable=nullable, **options) for one in names]
 
 
+def _index(*columns: sa.Column[Any]) -> None:
+    """An index of the rows of each namespace, with the name of its next column."""
+    table = columns[0].table
+    sa.Index(f"ix_{table.name}_{columns[0].name}", table.c.namespace, *columns)
+
+
 letter: sa.Table = _table(
     "celery_dead_letter",
     sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
@@ -70,17 +78,19 @@ letter: sa.Table = _table(
     # The label of the key that its contents are sealed with, or "@" and the id of a person, who has a key;
     # empty if they are not sealed.
     sa.Column("sealed_by", name(64), nullable=False, server_default=""),
+    _namespace(),
     sa.UniqueConstraint("task_id"),
 )
 
 # Lists and claims ask for one state at a time in the order of the last failure, in both directions. The index
 # also has the reason, so that counting by reason reads only the index.
-sa.Index(None, letter.c.state, letter.c.last_failed_at, letter.c.id, letter.c.reason)
-for _column in (
-    letter.c.task, letter.c.exception_type, letter.c.fingerprint, letter.c.queue, letter.c.route,
-    letter.c.root_id,
-):  # fmt: skip
-    sa.Index(None, _column, letter.c.state, letter.c.last_failed_at, letter.c.id)
+_in_order = letter.c.last_failed_at, letter.c.id
+_index(letter.c.state, *_in_order, letter.c.reason)
+for _column in (letter.c.task, letter.c.exception_type, letter.c.queue, letter.c.route):
+    _index(_column, letter.c.state, *_in_order)
+# The letters of a group, and of a canvas, are of one namespace.
+for _column in (letter.c.fingerprint, letter.c.root_id):
+    sa.Index(None, _column, letter.c.state, *_in_order)
 
 # For the number of letters of each key, for a rotation, and for the letters of a person.
 sa.Index(None, letter.c.sealed_by, letter.c.id)
@@ -146,6 +156,7 @@ group: sa.Table = _table(
     # be applied, or another mark; empty if they need not be. And the number of the last one that was.
     sa.Column("regroup", name(), nullable=False, server_default=""),
     sa.Column("regrouped_to", sa.BigInteger, nullable=False, server_default="0"),
+    _namespace(),
     sa.PrimaryKeyConstraint("fingerprint", "task", "exception_type"),
 )
 sa.Index(None, group.c.place)
@@ -161,6 +172,7 @@ alias: sa.Table = _table(
     sa.Column("fingerprint", name(64), nullable=False),
     *_each(name(), "why", "who"),
     sa.Column("at", Moment, nullable=False),
+    _namespace(),
 )
 sa.Index(None, alias.c.fingerprint)
 
@@ -171,16 +183,18 @@ trend: sa.Table = _table(
     sa.Column("fingerprint", name(64), nullable=False),
     sa.Column("hour", Moment, nullable=False),
     *_each(sa.BigInteger, "count", "open_count"),
+    _namespace(),
     sa.PrimaryKeyConstraint("fingerprint", "hour"),
 )
-sa.Index(None, trend.c.hour)
+_index(trend.c.hour)
 
 arrival: sa.Table = _table(
     "celery_dead_letter_arrival",
     sa.Column("minute", Moment, nullable=False),
     *_each(name(), "task", "exception_type"),
     sa.Column("count", sa.BigInteger, nullable=False),
-    sa.PrimaryKeyConstraint("minute", "task", "exception_type"),
+    _namespace(),
+    sa.PrimaryKeyConstraint("namespace", "minute", "task", "exception_type"),
 )
 
 # The names are too long for a key in MySQL, so the key is a hash of them.
@@ -194,6 +208,7 @@ cell: sa.Table = _table(
     *_each(sa.BigInteger, "arrived_count", "succeeded_count", "failed_count"),
     sa.Column("first_seen_at", Moment, nullable=False),
     sa.Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
+    _namespace(),
 )
 
 audit: sa.Table = _table(
@@ -208,9 +223,24 @@ audit: sa.Table = _table(
     *_each(LONG_TEXT, "why", "detail"),
     # The letter, the operation or the group that it was about, if it was about one.
     sa.Column("subject", name(), nullable=False, server_default=""),
+    # Makes the digest of the row in its link, together with the other columns.
+    sa.Column("salt", name(32), nullable=False, server_default=""),
+    _namespace(),
 )
 sa.Index(None, audit.c.subject, audit.c.id)
-sa.Index(None, audit.c.at)
+_index(audit.c.at)
+_index(audit.c.id)
+
+# The chain of the audit: see celery_dlq/store/database/chain.py. The row with the number 0 is the head.
+audit_link: sa.Table = _table(
+    "celery_dlq_audit_link",
+    sa.Column("n", BIG_ID, primary_key=True, autoincrement=False),
+    sa.Column("act", sa.BigInteger, nullable=False),
+    # The digest is that of the act; empty if the act was deleted. In the head, it is the hash of the newest
+    # link.
+    *_each(name(64), "digest", "hash"),
+)
+sa.Index(None, audit_link.c.act, audit_link.c.n)
 
 operation: sa.Table = _table(
     "celery_dlq_operation",
@@ -228,10 +258,11 @@ operation: sa.Table = _table(
     *_each(Moment, "started_at", "ended_at", nullable=True),
     # How many messages were sent again because they had vanished.
     sa.Column("sent_again", sa.BigInteger, nullable=False, server_default="0"),
+    _namespace(),
 )
-sa.Index(None, operation.c.created_at)
-sa.Index(None, operation.c.ended_at)
-sa.Index(None, operation.c.state, operation.c.created_at)
+_index(operation.c.created_at)
+_index(operation.c.ended_at)
+_index(operation.c.state, operation.c.created_at)
 
 # One letter in one operation. Two operations have the same redrive of a letter if the first was killed before
 # it marked the letter as sent.
@@ -258,6 +289,7 @@ sending: sa.Table = _table(
     # How often the message was sent again because it had vanished, and when it was last.
     sa.Column("sent_again", sa.Integer, nullable=False, server_default="0"),
     sa.Column("sent_again_at", Moment),
+    _namespace(),
     sa.PrimaryKeyConstraint("operation", "task_id"),
 )
 sa.Index(None, sending.c.task_id, sending.c.redrive)
@@ -275,6 +307,7 @@ claim: sa.Table = _table(
     # Letters that were neither sent nor given back.
     sa.Column("letters", sa.Integer, nullable=False),
     sa.Column("lease_expires_at", Moment, nullable=False),
+    _namespace(),
 )
 
 # The changes that people made in letters' messages; each row keeps the message as it was.
@@ -287,6 +320,7 @@ change: sa.Table = _table(
     *_each(LONG_TEXT, "diff", "headers", "properties"),
     sa.Column("body", BYTES, nullable=False),
     *_each(name(), "exchange", "routing_key", "queue"),
+    _namespace(),
 )
 sa.Index(None, change.c.task_id, change.c.id)
 sa.Index(None, change.c.at)
@@ -302,6 +336,7 @@ delivery: sa.Table = _table(
     # Whether the message has come to an end. Such rows stay for a while, because a recovery of an earlier
     # delivery asks for them.
     sa.Column("ended", sa.Boolean, nullable=False, server_default=sa.false(), default=False),
+    _namespace(),
     sa.PrimaryKeyConstraint("task_id", "redrive", "attempt", "started_at"),
 )
 sa.Index(None, delivery.c.started_at)
@@ -331,16 +366,18 @@ parked: sa.Table = _table(
     sa.Column("tags", LONG_TEXT),
     sa.Column("verdict", name(16)),
     sa.Column("rule", name()),
+    _namespace(),
     sa.UniqueConstraint("parking"),
 )
-sa.Index(None, parked.c.state, parked.c.place, parked.c.next_at, parked.c.id)
+_index(parked.c.state, parked.c.place, parked.c.next_at, parked.c.id)
 sa.Index(None, parked.c.task_id)
 
 # The holder of each lease, for work that only one worker at a time may do. The token rises with every new
 # holder.
 lease: sa.Table = _table(
     "celery_dlq_lease",
-    sa.Column("name", name(64), primary_key=True),
+    # With the namespace before it, unless it is the lease of an operation.
+    sa.Column("name", name(160), primary_key=True),
     sa.Column("holder", name(), nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False),
     sa.Column("expires_at", Moment, nullable=False),
@@ -356,19 +393,22 @@ breaker: sa.Table = _table(
     *_each(Moment, "opened_at", "probe_at", "probe_until", nullable=True),
     sa.Column("probe", name(64), nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
-    sa.PrimaryKeyConstraint("task", "key"),
+    _namespace(),
+    sa.PrimaryKeyConstraint("namespace", "task", "key"),
 )
-sa.Index(None, breaker.c.state, breaker.c.opened_at)
-sa.Index(None, breaker.c.changed_at)
+_index(breaker.c.state, breaker.c.opened_at)
+_index(breaker.c.changed_at)
 
 # The state of each automation, and when it last looked. The row is locked while letters are chosen for it.
 automation: sa.Table = _table(
     "celery_dlq_automation",
-    sa.Column("name", name(64), primary_key=True),
+    _namespace(),
+    sa.Column("name", name(64), nullable=False),
     sa.Column("state", name(16), nullable=False),
     *_each(Moment, "at", "looked_at", nullable=True),
     sa.Column("who", name(), nullable=False),
     sa.Column("why", LONG_TEXT, nullable=False),
+    sa.PrimaryKeyConstraint("namespace", "name"),
 )
 
 # Letters that no automatic redrive touches again.
@@ -378,6 +418,7 @@ auto_hold: sa.Table = _table(
     sa.Column("name", name(64), nullable=False),
     sa.Column("why", LONG_TEXT, nullable=False),
     sa.Column("at", Moment, nullable=False),
+    _namespace(),
 )
 
 # What an automation did about one failure of a letter. An automatic redrive calls no function, so tries is 0;
@@ -396,10 +437,11 @@ handling: sa.Table = _table(
     # makes its operation. None if there is nothing to do.
     *_each(Moment, "due_at", "started_at", "ended_at", nullable=True),
     sa.Column("operation", name(32), nullable=False),
+    _namespace(),
     sa.UniqueConstraint("task_id", "name", "version", "failed_at"),
 )
 sa.Index(None, handling.c.state, handling.c.due_at)
-sa.Index(None, handling.c.name, handling.c.queued_at)
+_index(handling.c.name, handling.c.queued_at)
 sa.Index(None, handling.c.fingerprint, handling.c.name)
 sa.Index(None, handling.c.ended_at)
 
@@ -412,8 +454,22 @@ ticket: sa.Table = _table(
     sa.Column("recipient", name(), nullable=False),
     sa.Column("handler", name(100), nullable=False),
     sa.Column("at", Moment, nullable=False),
+    _namespace(),
     sa.PrimaryKeyConstraint("fingerprint", "kind"),
 )
+
+# Acts that wait for a second person, or that waited for one.
+request: sa.Table = _table(
+    "celery_dlq_request",
+    sa.Column("id", name(32), primary_key=True),
+    sa.Column("state", name(16), nullable=False),
+    *_each(Moment, "at", "expires_at"),
+    # All but the reason, as JSON; and its digest, by which a change in the database is noticed.
+    *_each(LONG_TEXT, "why", "record"),
+    sa.Column("digest", name(64), nullable=False),
+    _namespace(),
+)
+sa.Index(None, request.c.state, request.c.expires_at)
 
 # The segments of the archive. Unless a segment is a leftover, its letters are in its file, and not here.
 segment: sa.Table = _table(
@@ -425,6 +481,7 @@ segment: sa.Table = _table(
     # Of the file.
     sa.Column("sha256", name(64), nullable=False),
     *_each(Moment, "first_failed_at", "last_failed_at", "archived_at"),
+    _namespace(),
 )
 
 # Keys that are sealed with the ring of dlq_encryption_keys: those of persons, by an id that is derived from
@@ -441,9 +498,11 @@ sa.Index(None, key.c.sealed_by)
 # The last report of each work that is done again and again, and of trouble with the flight recorder, as JSON.
 report: sa.Table = _table(
     "celery_dlq_report",
-    sa.Column("name", name(64), primary_key=True),
+    _namespace(),
+    sa.Column("name", name(64), nullable=False),
     sa.Column("at", Moment, nullable=False),
     sa.Column("detail", LONG_TEXT, nullable=False),
+    sa.PrimaryKeyConstraint("namespace", "name"),
 )
 
 version: sa.Table = sa.Table(

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from sqlalchemy import ColumnElement, Table
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.base.sealing import Keyring
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.database import schema
+from celery_dlq.model.audit import AuditHead
+from celery_dlq.store.database import chain, schema
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import begin_sealing
 
 #: The key in a connection's ``info`` of the calls that follow its transaction.
@@ -51,6 +54,7 @@ class Transactions:
     :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :param ring: the keys that seal the contents of letters; None if they are not sealed.
     :param monotonic: counts seconds.
+    :param audited: is called with the head of the audit's chain after each transaction that adds to it.
     """
 
     def __init__(
@@ -61,8 +65,9 @@ class Transactions:
         redactor: Redactor = KNOWN,
         ring: Keyring | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        audited: Callable[[AuditHead], None] = lambda _head: None,
     ) -> None:
-        self.database = database
+        self.database, self._audited = database, audited
         self.ring: Keyring | None = ring
         self.searched: Searched = Searched(value_limit, redactor)
         self._monotonic = monotonic
@@ -91,7 +96,12 @@ class Transactions:
             # A new list, because a try that failed has written nothing.
             calls = connection.info[_AFTER_COMMIT] = list[Callable[[], None]]()
             begin_sealing(connection, self.ring, writes=True)
-            return work(connection), calls
+            chain.begin(connection)
+            result = work(connection)
+            head = chain.append(connection)
+            if head is not None:
+                calls.append(functools.partial(self._audited, head))
+            return result, calls
 
         result, calls = self._run(self.database.write, begun)
         for call in calls:
@@ -138,6 +148,10 @@ class StoreRole:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def ours(self, table: Table) -> ColumnElement[bool]:
+        """:func:`~celery_dlq.store.database.namespaces.is_ours`, in this transaction."""
+        return is_ours(self.connection, table)
 
     def within(self: R, connection: Connection) -> R:
         """This role, in the transaction of ``connection``."""

@@ -25,6 +25,7 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import alias, group
 from celery_dlq.store.rows.query import begins_with, count_rows, one_of
 from celery_dlq.store.rows.rows import read_row, replace_rows
@@ -142,13 +143,14 @@ def mark(connection: Connection, *which: ColumnElement[bool], recipe: str = BY_A
     # Below the number of any letter, and another one each time: a process that has looked at the letters
     # before must not call the group done.
     values = {"regroup": kept, "regrouped_to": -1 - secrets.randbelow(2**62)}
-    connection.execute(update(group).where(*which).values(values))
+    connection.execute(update(group).where(is_ours(connection, group), *which).values(values))
 
 
 def matching(connection: Connection, prefix: str, limit: int = 10) -> list[str]:
     """Up to ``limit`` groups whose fingerprints begin with ``prefix``, in their order. If a group was merged
     into another one, that one takes its place."""
-    these = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
+    its = is_ours(connection, group), begins_with(group.c.fingerprint, prefix)
+    these = select(group.c.fingerprint).where(*its)
     ordered = these.distinct().order_by(group.c.fingerprint).limit(limit)
     found = list(connection.scalars(ordered))
     known = homes(connection, found)
@@ -214,7 +216,7 @@ def claimed(connection: Connection, fingerprint: str, recipe: str) -> bool:
 
 def forget_claims(connection: Connection, recipe: str) -> None:
     """Let another run of ``recipe`` choose groups for its fingerprints; those of earlier runs stay."""
-    these = update(alias).where(alias.c.why == recipe)
+    these = update(alias).where(alias.c.why == recipe, is_ours(connection, alias))
     connection.execute(these.values(why=AliasReason.RECIPE.value))
 
 
@@ -223,4 +225,5 @@ def folded(connection: Connection) -> list[str]:
     these = select(alias.c.fingerprint).where(
         alias.c.why == AliasReason.FOLDED.value, alias.c.fingerprint != ""
     )
-    return list(connection.scalars(these.order_by(alias.c.fingerprint)))
+    ours = these.where(is_ours(connection, alias))
+    return list(connection.scalars(ours.order_by(alias.c.fingerprint)))

@@ -30,6 +30,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.handling import Escalate, GroupTicket, Handling, Ticket, TicketKind
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database.namespaces import narrow
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import group, letter, ticket, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -114,7 +115,7 @@ class Groups(StoreRole):
         letters of several tasks or exception types, all are counted, under the largest."""
         name = safe_text(fingerprint)
         name = aliases.homes(self.connection, [name]).get(name) or name
-        stored = select(group).where(group.c.fingerprint == name)
+        stored = select(group).where(group.c.fingerprint == name, self.ours(group))
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
         rows = self.connection.execute(largest).mappings().all()
         found = [group_from(self.connection, row, now) for row in rows]
@@ -156,6 +157,7 @@ class Groups(StoreRole):
         rows = locked(self.connection, fingerprint)
         if not rows:
             raise UnknownGroup
+        narrow(self.connection, rows[0]["namespace"])
         if isinstance(act, Merge):
             act = replace(act, into=aliases.one_group(self.connection, act.into))
             aliases.merge(self.connection, fingerprint, act, who, now)

@@ -27,6 +27,7 @@ from celery_dlq.model.group import (
     within_hour,
 )
 from celery_dlq.model.states import State
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import group, letter, trend
 from celery_dlq.store.groups import aliases
@@ -91,7 +92,8 @@ def group_from(connection: Connection, row: Row, now: datetime | None = None) ->
 def locked(connection: Connection, fingerprint: str) -> Sequence[Row]:
     """The rows of a group, the largest first, locked until the transaction ends. There are several rows only
     if custom fingerprints collide."""
-    stored = select(group).where(group.c.fingerprint == safe_text(fingerprint)).with_for_update()
+    its = group.c.fingerprint == safe_text(fingerprint), is_ours(connection, group)
+    stored = select(group).where(*its).with_for_update()
     largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
     return connection.execute(largest).mappings().all()
 

@@ -18,6 +18,7 @@ from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked, sending, term
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
@@ -25,7 +26,7 @@ from celery_dlq.store.letters.parked import UNTOUCHED
 from celery_dlq.store.letters.save import save_batch
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.merge import identity, other_id
-from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed
+from celery_dlq.store.rows.query import conditions, in_states, narrow_to, one_of, without_claimed
 from celery_dlq.store.rows.rows import Row, fit, parked_letter
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
 
@@ -36,7 +37,7 @@ CHUNK = 1_000
 MEMBER = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.fingerprint, letter.c.task,
     letter.c.exception_type, letter.c.last_failed_at, letter.c.queue, letter.c.reason, letter.c.route,
-    letter.c.claim_token,
+    letter.c.namespace, letter.c.claim_token,
 )  # fmt: skip
 
 
@@ -91,6 +92,7 @@ class Act:
         self, connection: Connection, until: datetime, ongoing: OngoingAct, size: int = CHUNK
     ) -> tuple[int, OngoingAct]:
         """Change the next letters; returns how many, and the act for the letters after them."""
+        narrow_to(connection, self.wanted)
         changed = self.change_next(connection, until, size)
         return changed, audit.add_to_act(connection, ongoing, changed) if changed else ongoing
 
@@ -185,6 +187,7 @@ class Closing(StoreRole):
     def _discard_parked(self, wanted: Filter, act: OngoingAct) -> tuple[int, OngoingAct]:
         """Turn the next retries of ``wanted`` into discarded letters; returns how many. Retries that are
         being sent are not changed."""
+        narrow_to(self.connection, wanted)
         waiting = (
             select(parked)
             .where(UNTOUCHED)
@@ -208,7 +211,7 @@ class Closing(StoreRole):
         self.connection.execute(delete(parked).where(taken))
         ids = set[str]()
         for one in letters:
-            own = identity(one.task, digest_of(one.envelope.body))
+            own = identity(one.task, digest_of(one.envelope.body), one.namespace)
             ids |= {one.task_id, other_id(one.task_id, own)}
         these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
         closing = _discarding(these, who=act.who, why=act.why, now=act.at)
@@ -284,7 +287,7 @@ def _closed_as_they_were(connection: Connection, keys: Sequence[LetterKey]) -> l
     stored = (
         select(*MEMBER, letter.c.closed_at)
         .where(one_of(connection, letter.c.task_id, sorted(as_they_were)))
-        .where(in_states(CLOSED_STATES))
+        .where(in_states(CLOSED_STATES), is_ours(connection, letter))
         .order_by(letter.c.id)
         .with_for_update()
     )

@@ -37,11 +37,11 @@ from celery_dlq.store.rows.query import (
 )
 from celery_dlq.store.rows.rows import read_row
 
-#: The fields of a filter that the cells know, as letters do.
-_CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons", "route"})
-
 #: The fields of a filter that arrivals know.
-_ARRIVAL_FIELDS = frozenset({"task", "exception"})
+_ARRIVAL_FIELDS = frozenset({"task", "exception", "namespace"})
+
+#: The fields of a filter that the cells know, as letters do.
+_CELL_FIELDS = _ARRIVAL_FIELDS | {"queue", "reason", "without_reasons", "route"}
 
 #: The most letters since ``until`` that are counted one by one and subtracted. ``until`` is often the moment
 #: when a person asked for an act, and few letters have arrived since then.
@@ -102,7 +102,8 @@ class Counts(StoreRole):
         """The values of ``field``, such as ``exception`` or ``release``, that stored letters have."""
         name = "exception_type" if field == "exception" else field
         column = cell.c[name] if name in cell.c else letter.c[name]
-        found = self.connection.scalars(select(column).distinct().limit(NAMES_LIMIT))
+        ours = select(column).where(self.ours(column.table))
+        found = self.connection.scalars(ours.distinct().limit(NAMES_LIMIT))
         return sorted(filter(None, found))
 
     @reads
@@ -132,7 +133,7 @@ class Counts(StoreRole):
                 func.sum(case((in_states(OPEN_STATES), 1), else_=0)).label("open"),
                 func.max(letter.c.id).label("id"),
             )
-            .where(letter.c.rule.in_(sorted(rules)))
+            .where(letter.c.rule.in_(sorted(rules)), self.ours(letter))
             .group_by(letter.c.exception_type, letter.c.rule)
             .order_by(_EACH.desc(), letter.c.exception_type, letter.c.rule)
             .limit(limit)
@@ -261,7 +262,8 @@ class OverTime(StoreRole):
         if known > MOST_READ:
             return None
         release, began = letter.c.release, func.min(letter.c.last_failed_at)
-        of_group = [letter.c.fingerprint == fingerprint, in_states(OPEN_STATES), release != ""]
+        of_group = [letter.c.fingerprint == fingerprint, self.ours(letter)]
+        of_group += [in_states(OPEN_STATES), release != ""]
         counted = select(release, _EACH, began).where(*of_group).group_by(release)
         newest_first = counted.order_by(began.desc(), release.desc())
         return [ReleaseCount(*row) for row in self.connection.execute(newest_first)]

@@ -20,7 +20,8 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
@@ -47,12 +48,13 @@ PLAIN: Sequence[sa.Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
     tables.ticket.c.recipient, operation.c.cause, tables.automation.c.why,
     handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.auto_hold.c.why,
+    tables.request.c.why,
 )  # fmt: skip
 
 #: JSON that has such texts. All texts in the details of a handler's verdict are such.
 JSON: Sequence[sa.Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders,
-    tables.report.c.detail, handling.c.detail,
+    tables.report.c.detail, handling.c.detail, tables.request.c.record,
 )  # fmt: skip
 
 #: The keys of such texts in the JSON. All other values are names, numbers, ids and times.
@@ -99,7 +101,8 @@ class Erasing(StoreRole):
         :param after: the number of the previous one; 0 for the first ones.
         :param person_id: only letters that are sealed with the key of this person.
         """
-        stored = sa.select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        its = letter.c.id > after, self.ours(letter)
+        stored = sa.select(letter.c.id, letter.c.task_id).where(*its)
         if person_id:
             stored = stored.where(letter.c.sealed_by == f"@{person_id}")
         rows = self.connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
@@ -111,8 +114,8 @@ class Erasing(StoreRole):
 
         :param after: the number of the previous one; 0 for the first ones.
         """
-        waiting = sa.select(parked).where(IS_PARKED, parked.c.id > after).order_by(parked.c.id)
-        rows = self.connection.execute(waiting.limit(limit)).mappings().all()
+        waiting = sa.select(parked).where(self.ours(parked), IS_PARKED, parked.c.id > after)
+        rows = self.connection.execute(waiting.order_by(parked.c.id).limit(limit)).mappings().all()
         letters = [shown_parked(self.connection, row) for row in rows]
         return letters, rows[-1]["id"] if rows else after
 
@@ -145,7 +148,7 @@ class Erasing(StoreRole):
         stored = (
             sa.select(*MEMBER)
             .where(one_of(self.connection, letter.c.task_id, sorted(task_ids)))
-            .where(in_states(DELETABLE_STATES))
+            .where(self.ours(letter), in_states(DELETABLE_STATES))
             .order_by(letter.c.id)
             .with_for_update()
         )
@@ -185,7 +188,7 @@ class Erasing(StoreRole):
     def erase_operations(self, task_ids: Collection[str]) -> None:
         """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
         for operation_id in _operations_of(self.connection, task_ids):
-            is_it = operation.c.id == operation_id
+            is_it = sa.and_(self.ours(operation), operation.c.id == operation_id)
             ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
             row = self.connection.execute(ended).mappings().one_or_none()
             if row is not None:
@@ -199,7 +202,7 @@ class Erasing(StoreRole):
 
     def mentions(self, texts: Sequence[str]) -> list[Mention]:
         """The texts of people, handlers and filters that have one of ``texts`` in them, as a whole word.
-        Texts of operations that have not ended are left out."""
+        Texts of operations and requests that have not ended are left out."""
         if not texts:
             return []
         forms = _forms(texts)
@@ -212,6 +215,10 @@ class Erasing(StoreRole):
     @writes
     def replace_texts(self, mentions: Sequence[Mention]) -> int:
         """Write the texts without the values; returns how many. A text that has changed since stays."""
+        for one in mentions:
+            if one.column.table is acts:
+                rows = sa.select(acts.c.id).where(one.row)
+                chain.note(self.connection, self.connection.scalars(rows))
         changes = (
             sa.update(one.column.table).where(one.row).values({one.column: one.text})
             for one in mentions
@@ -236,10 +243,14 @@ def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "le
     :param name: of the subject, in the detail.
     """
     about = sa.and_(
-        one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
+        is_ours(connection, acts),
+        one_of(connection, acts.c.subject, sorted(subjects)),
+        acts.c.act.not_in(_KEPT_ACTS),
     )
     connection.execute(sa.update(acts).where(about, acts.c.why != "").values(why=ERASED))
-    for row in connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all():
+    rows = connection.execute(sa.select(acts.c.id, acts.c.subject).where(about)).all()
+    chain.note(connection, [row.id for row in rows])
+    for row in rows:
         detail = dump_json({name: row.subject})
         connection.execute(sa.update(acts).where(acts.c.id == row.id).values(detail=detail))
 
@@ -275,8 +286,11 @@ def _mentions(
     may_be_sealed = name in CONTENTS.get(table, ()) and table is not letter
     if may_be_sealed:
         found = sa.or_(found, column.startswith(TEXT_PREFIX))
+    found = sa.and_(is_ours(connection, table), found)
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
+    elif column.table is tables.request:  # a change would break its digest
+        found = sa.and_(found, tables.request.c.state.not_in(("open", "approved")))
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []

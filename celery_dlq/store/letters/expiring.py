@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Expiry, LetterKey, Rows
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import content, letter
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.keeping import CLOSED_AGES, DAY, WEEK, Kept, Pile
@@ -133,7 +134,7 @@ def _next_part(
     connection: Connection, after: str | None, step: int, bound: ColumnElement[bool]
 ) -> tuple[ColumnElement[bool], str] | None:
     """The condition for the next closed letters that meet ``bound``, and the cursor of the last one."""
-    at, number = _IN_ORDER
+    (at, number), bound = _IN_ORDER, and_(is_ours(connection, letter), bound)
     for state, these in _rest(after):
         in_order = (
             select(at, number).where(these, bound).order_by(at, number).limit(step).subquery()

@@ -21,6 +21,7 @@ from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.base import Cell, Measures, Stats
 from celery_dlq.store.candidates import BY_ITSELF, count_held
 from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.tables import arrival, cell, group, handling, letter, sending, trend
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
@@ -78,6 +79,7 @@ class Monitoring(StoreRole):
     def measures(self) -> Measures:
         """The numbers that the metrics of a store show."""
         states = _count_states(self.connection)
+        automations = _AUTOMATIONS.where(self.ours(tables.automation))
         return Measures(
             cells=_cells(self.connection),
             open={state: states[state] for state in State if state in OPEN_STATES},
@@ -85,7 +87,7 @@ class Monitoring(StoreRole):
             parked=states[State.PARKED],
             overdue=parked.count_overdue(self.connection),
             operations=_by_kind(self.connection, OperationState, tables.operation.c.state),
-            aborted_at=self.connection.scalar(_ABORTED_AT),
+            aborted_at=self.connection.scalar(_ABORTED_AT.where(self.ours(tables.operation))),
             deaths=count_rows(self.connection, tables.delivery, tables.delivery.c.death != ""),
             circuits=_by_name(
                 self.connection, CircuitState, tables.breaker.c.task, tables.breaker.c.state, _IS_LIMITED
@@ -97,7 +99,7 @@ class Monitoring(StoreRole):
                 self.connection, TicketKind, tables.ticket.c.kind, tables.ticket.c.fingerprint.in_(_OPEN)
             ),
             auto_redrives={
-                name: AutoState(state) for name, state in self.connection.execute(_AUTOMATIONS)
+                name: AutoState(state) for name, state in self.connection.execute(automations)
             },
             auto_letters=_by_name(
                 self.connection, SendingState, handling.c.name, sending.c.state,
@@ -115,9 +117,8 @@ class Monitoring(StoreRole):
 def _count_states(connection: Connection) -> dict[State, int]:
     """How many letters are in each state."""
     sums = [func.coalesce(func.sum(group.c[name]), 0) for name in COUNTS]
-    opened, resolved, discarded = (
-        int(number) for number in connection.execute(select(*sums)).one()
-    )
+    ours = select(*sums).where(is_ours(connection, group))
+    opened, resolved, discarded = (int(number) for number in connection.execute(ours).one())
     # Few letters are on their way at a time, so these are counted. The many dead ones are the rest.
     moving = count_rows(connection, letter, in_states([State.CLAIMED, State.REDRIVEN]))
     # Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
@@ -146,7 +147,8 @@ def _oldest_open(connection: Connection) -> datetime | None:
         select(func.min(letter.c.last_failed_at)).where(letter.c.state == state.value)
         for state in (State.DEAD, State.REDRIVEN)
     ]
-    moments = [connection.scalar(first) for first in firsts]
+    ours = is_ours(connection, letter)
+    moments = [connection.scalar(first.where(ours)) for first in firsts]
     return min((at for at in moments if at is not None), default=None)
 
 
@@ -159,7 +161,8 @@ def _last_week(connection: Connection, now: datetime) -> Sequence[Any]:
         func.sum(trend.c.count).label("arrived"),
     )
     since = now - timedelta(seconds=AGE_BOUNDS[-2])
-    return connection.execute(summed.where(trend.c.hour > since).group_by(trend.c.hour)).all()
+    lately = summed.where(is_ours(connection, trend), trend.c.hour > since)
+    return connection.execute(lately.group_by(trend.c.hour)).all()
 
 
 def _usual(hours: Sequence[Any], now: datetime) -> float | None:
@@ -221,7 +224,7 @@ def _cells(connection: Connection) -> tuple[Cell, ...]:
     return tuple(
         # Sums are decimals on some databases.
         read_row(Cell, row, **{name: int(row[name]) for name in sums})
-        for row in connection.execute(added).mappings()
+        for row in connection.execute(added.where(is_ours(connection, cell))).mappings()
     )
 
 

@@ -18,6 +18,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.database.namespaces import seen
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
@@ -103,8 +104,12 @@ def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLet
 
 
 def by_state(connection: Connection, wanted: Filter) -> Places:
-    """Where the letters of ``wanted`` are: for each state the table, and all conditions on it. Indexes are
-    in the order of time only within a state."""
+    """Where the letters of ``wanted`` are: for each namespace and state the table, and all conditions on it.
+    Indexes are in the order of time only within a state of a namespace."""
+    names = seen(connection)
+    if wanted.namespace is None and len(names) > 1:
+        of_each = (by_state(connection, replace(wanted, namespace=name)) for name in names)
+        return [place for places in of_each for place in places]
     states = sorted(wanted.wanted_states)
     tables_of = {state: parked if state is State.PARKED else letter for state in states}
     # Some conditions depend on what the store has. They are looked up once for all states.

@@ -20,10 +20,11 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import parked
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.rows import audit
+from celery_dlq.store.rows import audit, query
 from celery_dlq.store.rows.bodies import check_sizes, within
 from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
 from celery_dlq.store.rows.rows import parked_row, shown_parked, stored_id
@@ -93,7 +94,8 @@ class Parked(StoreRole):
         now = clock.now(self.connection)
         due = (
             select(parked.c.id, _SIZE)
-            .where(IS_PARKED, parked.c.place == place, parked.c.next_at <= now)
+            .where(self.ours(parked), IS_PARKED)
+            .where(parked.c.place == place, parked.c.next_at <= now)
             .order_by(parked.c.next_at, parked.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -145,6 +147,7 @@ class Parked(StoreRole):
             self.connection, parked.c.parking, sorted({parking for parking, _ in copies})
         )
         stored = select(parked.c.id, parked.c.parking, parked.c.accepted).where(of_these)
+        stored = stored.where(self.ours(parked))
         rows = self.connection.execute(stored.order_by(parked.c.parking).with_for_update()).all()
         known = {row.parking: row.accepted for row in rows}
         first = {
@@ -167,8 +170,8 @@ class Parked(StoreRole):
         :param exact: whether only this message has names with this beginning. Otherwise, a copy that ran is
             taken for another message's.
         """
-        of_these = begins_with(parked.c.parking, beginning)
-        stored = select(parked.c.id, parked.c.accepted).where(of_these).order_by(parked.c.id)
+        of_these = begins_with(parked.c.parking, beginning), self.ours(parked)
+        stored = select(parked.c.id, parked.c.accepted).where(*of_these).order_by(parked.c.id)
         rows = self.connection.execute(stored.with_for_update()).all()
         waiting = [{"of_id": row.id, "of_copy": NO_COPY} for row in rows if row.accepted is None]
         if waiting:
@@ -182,7 +185,7 @@ class Parked(StoreRole):
         """Seconds until a retry of ``place`` may be taken, below zero if the retry is overdue; None if no
         retry waits."""
         waiting = select(func.min(parked.c.next_at)).where(IS_PARKED, parked.c.place == place)
-        first = self.connection.scalar(waiting)
+        first = self.connection.scalar(waiting.where(self.ours(parked)))
         return (
             None if first is None else float((first - clock.now(self.connection)).total_seconds())
         )
@@ -196,6 +199,7 @@ class Parked(StoreRole):
     def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:
         """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
         states of ``wanted`` are ignored. Retries that are being sent are not changed."""
+        query.narrow_to(self.connection, wanted)
         at = clock.now(self.connection)
         early = update(parked).where(UNTOUCHED, *conditions(self.connection, wanted, parked))
         moved = self.connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
@@ -212,12 +216,13 @@ class Parked(StoreRole):
         copy of such a retry would run."""
         before = clock.now(self.connection) - timedelta(seconds=older_than_s)
         old = delete(parked).where(parked.c.state == RELEASED, parked.c.next_at < before)
-        return self.connection.execute(old).rowcount
+        return self.connection.execute(old.where(self.ours(parked))).rowcount
 
 
 def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
     """The retry of ``task_id`` (as stored) that waits and is due first."""
-    of_it = select(parked).where(IS_PARKED, parked.c.task_id == task_id)
+    its = IS_PARKED, parked.c.task_id == task_id, is_ours(connection, parked)
+    of_it = select(parked).where(*its)
     row = connection.execute(of_it.order_by(parked.c.due_at).limit(1)).mappings().one_or_none()
     return None if row is None else shown_parked(connection, row)
 

@@ -18,6 +18,7 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved, ValuesKept
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import clock
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import attempt, content, letter, parked, report, term
 from celery_dlq.store.database.transactions import (
@@ -33,7 +34,7 @@ from celery_dlq.store.letters.parked import waiting_retry
 from celery_dlq.store.letters.save import IS_LETTER, Stored, identities_of, lock_stored, save_batch
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import sendings
-from celery_dlq.store.rows import audit
+from celery_dlq.store.rows import audit, query
 from celery_dlq.store.rows.audit import write_reports
 from celery_dlq.store.rows.bodies import (
     SIZE,
@@ -101,7 +102,8 @@ class Letters(ListenedRole[StoreListener]):
         """The letter with its attempts, or None. If a retry of the letter is parked, ``due_at`` is set. If
         the letter has not died yet, the parked retry is returned."""
         key = stored_id(task_id)
-        row = self.connection.execute(WHOLE.where(letter.c.task_id == key)).mappings().one_or_none()
+        its = letter.c.task_id == key, self.ours(letter)
+        row = self.connection.execute(WHOLE.where(*its)).mappings().one_or_none()
         waiting = waiting_retry(self.connection, key)
         if row is None:
             return waiting
@@ -128,7 +130,8 @@ class Letters(ListenedRole[StoreListener]):
         keys = [stored_id(task_id) for task_id in task_ids]
         give_time_for_bodies(self.connection, len(keys))
         these = one_of(self.connection, letter.c.task_id, keys)
-        stored = self.connection.execute(_READ.add_columns(body_of(len(keys))).where(these))
+        found = _READ.add_columns(body_of(len(keys))).where(these, self.ours(letter))
+        stored = self.connection.execute(found)
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
         shown = sealing_of(self.connection).shown_letters(rows)
         return [letter_from(row) for row in shown], count
@@ -151,6 +154,7 @@ class Letters(ListenedRole[StoreListener]):
         """Up to ``limit`` task ids that begin with ``prefix``, in order."""
         ids = set[str]()
         for table, found in ((letter, []), (parked, [IS_PARKED])):
+            found = [*found, self.ours(table)]
             matching = select(table.c.task_id).where(begins_with(table.c.task_id, prefix), *found)
             in_order = matching.order_by(table.c.task_id).limit(limit)
             ids |= set(self.connection.scalars(in_order))
@@ -211,6 +215,7 @@ class Letters(ListenedRole[StoreListener]):
     @writes
     def _reclassify(self, chunk: Sequence[NewVerdict], act: OngoingAct) -> tuple[int, OngoingAct]:
         """Change one chunk; returns how many letters were changed, and the act for the next chunk."""
+        query.narrow_to(self.connection, Filter(ids=tuple(change.task_id for change in chunk)))
         # In the order of the ids, so that two of these wait for each other and do not deadlock.
         in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
         done = sum(_set_verdict(self.connection, change) for change in in_order)
@@ -219,7 +224,9 @@ class Letters(ListenedRole[StoreListener]):
 
 def _resolve(connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
     """Resolve the letters of ``outcomes`` that are open, and return their ids."""
-    stored = lock_stored(connection, (key for item in outcomes for key in ids_of_success(item)))
+    keys = {(key, item.namespace) for item in outcomes for key in ids_of_success(item)}
+    locked = lock_stored(connection, (key for key, _ in keys))
+    stored = {key: one for key, one in locked.items() if (key, one.member.namespace) in keys}
     asked = {key for item in outcomes if not item.redrive for key in ids_of_success(item)}
     owners = identities_of(connection, [stored[key] for key in asked & stored.keys()])
     tally = Tally()
@@ -243,8 +250,8 @@ def _texts(
 ) -> Mapping[str, str]:
     """The texts that ``these`` selects after the stored id, by the given ids."""
     keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
-    rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-    shown = sealing.shown_letters(rows.mappings())
+    found = one_of(connection, letter.c.task_id, [*keys]), is_ours(connection, letter)
+    shown = sealing.shown_letters(connection.execute(these.where(*found)).mappings())
     return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
@@ -281,7 +288,7 @@ def _set_verdict(connection: Connection, change: NewVerdict) -> int:
     changed = update(letter).where(
         letter.c.task_id == stored_id(change.task_id), letter.c.last_failed_at == change.failed_at
     )
-    return connection.execute(changed.values(values)).rowcount
+    return connection.execute(changed.where(is_ours(connection, letter)).values(values)).rowcount
 
 
 #: The name of the row that says how far this has come.
@@ -299,7 +306,8 @@ class Values(StoreRole):
         below = _read_below(self.connection)
         if below is None:
             below = _above_all(self.connection)
-        oldest = select(letter.c.first_failed_at).where(letter.c.id < below)
+        ours = letter.c.id < below, self.ours(letter)
+        oldest = select(letter.c.first_failed_at).where(*ours)
         newest = oldest.order_by(letter.c.id.desc()).limit(1)
         return ValuesKept(are_kept=True, since=self.connection.scalar(newest))
 
@@ -336,7 +344,8 @@ class Values(StoreRole):
 
 def _next_letters(connection: Connection, below: int, letters: int) -> dict[int, Mapping[str, Any]]:
     """The next letters by their ids, locked: they neither fail again nor go in the meantime."""
-    ids = select(letter.c.id).where(letter.c.id < below).order_by(letter.c.id.desc()).limit(letters)
+    ours = letter.c.id < below, is_ours(connection, letter)
+    ids = select(letter.c.id).where(*ours).order_by(letter.c.id.desc()).limit(letters)
     locked = connection.scalars(ids.with_for_update()).all()
     columns = (
         letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
@@ -352,7 +361,7 @@ def _above_all(connection: Connection) -> int:
 
 def _read_below(connection: Connection, *, is_locked: bool = False) -> int | None:
     """The number from which on all letters have their values; None if it is unknown."""
-    row = select(report.c.detail).where(report.c.name == _VALUES)
+    row = select(report.c.detail).where(report.c.name == _VALUES, is_ours(connection, report))
     detail = connection.scalar(row.with_for_update() if is_locked else row)
     return None if detail is None else json.loads(detail)["below"]
 

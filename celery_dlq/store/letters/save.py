@@ -55,6 +55,7 @@ _FACT_COLUMNS = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
     letter.c.exception_type, letter.c.queue, letter.c.reason, letter.c.route, letter.c.sealed_by,
+    letter.c.namespace,
 )  # fmt: skip
 
 
@@ -144,7 +145,10 @@ def _lock_batch(
         )
     asked = {item.task_id for item in batch if not redrive_of(item)} & stored.keys()
     still_open = [stored[key] for key in asked if stored[key].facts.state in OPEN_STATES]
-    apart = named_apart(batch, identities_of(connection, still_open))
+    owners = identities_of(connection, still_open)
+    used = {(key, one.member.namespace) for key, one in stored.items()}
+    owners |= {key: set() for key, name in used - {(one.task_id, one.namespace) for one in batch}}
+    apart = named_apart(batch, owners)
     others = {item.task_id for item in apart} - {item.task_id for item in batch}
     if not others:
         return batch, stored
@@ -156,7 +160,8 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     """The identities that the messages of ``stored`` have, or had before they were edited, by id."""
     tasks = {one.task_id: one.member.task for one in stored}
     ids = {one.id: one.task_id for one in stored}
-    found = {key: {identity(task)} for key, task in tasks.items()}
+    names = {one.task_id: one.member.namespace for one in stored}
+    found = {key: {identity(task, namespace=names[key])} for key, task in tasks.items()}
     if not found:
         return found
     sizes = connection.execute(select(content.c.id, SIZE).where(content.c.id.in_(ids)))
@@ -172,7 +177,7 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
         # A body that cannot be read is no body of these messages: they get letters of their own.
         with contextlib.suppress(ContentsSealed):
             row = sealing.open(table, {"body": body}, key, sealed_by[key])
-            found[key].add(identity(tasks[key], digest_of(row["body"])))
+            found[key].add(identity(tasks[key], digest_of(row["body"]), names[key]))
     return found
 
 

@@ -68,6 +68,7 @@ class Vanished(StoreRole):
         stored = select(operation.c.id, operation.c.orders).where(
             operation.c.state.in_(_SENDS), operation.c.broker == broker, awaits
         )
+        stored = stored.where(self.ours(operation))
         in_order = stored.order_by(operation.c.created_at, operation.c.id)
         sealing, found = sealing_of(self.connection), dict[str, Repair]()
         for row in self.connection.execute(in_order).mappings():

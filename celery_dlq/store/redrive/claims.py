@@ -31,8 +31,9 @@ from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.namespaces import is_ours, narrow, seen
 from celery_dlq.store.database.sealing import sealing_of
-from celery_dlq.store.database.tables import claim, letter, sending
+from celery_dlq.store.database.tables import claim, letter, operation, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
     after_commit,
@@ -101,7 +102,8 @@ _AS_BEFORE: dict[str, Any] = {
 def rescue(connection: Connection, now: datetime) -> int:
     """Release the letters of claims whose lease has ended; returns how many. Their sendings stay, because a
     copy may have been sent."""
-    return _dissolve(connection, claim.c.lease_expires_at <= now)
+    is_over = sa.and_(is_ours(connection, claim), claim.c.lease_expires_at <= now)
+    return _dissolve(connection, is_over)
 
 
 class Claims(ListenedRole[StoreListener]):
@@ -162,6 +164,7 @@ class Claims(ListenedRole[StoreListener]):
             sent no letter come first.
         """
         rescue(self.connection, now)
+        _narrow(self.connection, operation.id)
         left = _is_left_for(operation.id)
         if of_every_cause:
             first = _first_of_every_cause(self.connection, operation, left, limit=limit)
@@ -182,6 +185,7 @@ class Claims(ListenedRole[StoreListener]):
         another transaction has locked it. That transaction may be undone, as that of a connection which
         broke."""
         wanted = operation.wanted
+        _narrow(self.connection, operation.id)
         found = [*conditions(self.connection, wanted), _is_left_for(operation.id), ~_IS_CLAIMED]
         firsts = (_oldest([letter.c.id], state, found).limit(1) for state in _sources(wanted))
         return any(self.connection.execute(first).first() is not None for first in firsts)
@@ -264,6 +268,13 @@ class Claims(ListenedRole[StoreListener]):
     def rescue(self, now: datetime) -> int:
         """:func:`rescue`, in a transaction of its own."""
         return rescue(self.connection, now)
+
+
+def _narrow(connection: Connection, operation_id: str) -> None:
+    """See only the namespace of the operation from now on."""
+    if len(seen(connection)) > 1:
+        stored = sa.select(operation.c.namespace).where(operation.c.id == operation_id)
+        narrow(connection, connection.scalar(stored) or "")
 
 
 def _dissolve(connection: Connection, which: sa.ColumnElement[bool]) -> int:
@@ -376,6 +387,7 @@ def _write(
         "operation": sa.literal(operation_id),
         "task_id": letter.c.task_id,
         "task": letter.c.task,
+        "namespace": letter.c.namespace,
         "redrive": letter.c.redrive_count + 1,
         "state": sa.literal(SendingState.SENT.value),
         "was": letter.c.state,

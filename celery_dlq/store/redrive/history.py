@@ -23,7 +23,8 @@ from celery_dlq.model.letter import Envelope
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
@@ -45,7 +46,7 @@ from celery_dlq.store.rows.rows import (
 from celery_dlq.store.rows.tally import Member, Tally
 from celery_dlq.store.rows.terms import replace_terms
 
-_READ = tuple(column for column in audit.columns if column is not audit.c.subject)
+_READ = tuple(column for column in audit.columns if column.name not in ("subject", "salt"))
 
 #: Operations that are looked through for those that chose a group. The filter of each may name many letters.
 _OPERATIONS = 50
@@ -81,7 +82,8 @@ class Audit(StoreRole):
         :param group: only acts that were about the group with this fingerprint, and acts on the newest
             operations that chose it.
         """
-        found: Conditions = [] if after is None else [audit.c.id < _id(after)]
+        found: Conditions = [self.ours(audit)]
+        found += [] if after is None else [audit.c.id < _id(after)]
         if act is not None:
             found.append(audit.c.act == act)
         if who is not None:
@@ -109,6 +111,19 @@ class Audit(StoreRole):
         return write_audit(
             self.connection, who=who, act=act, count=count, at=at, detail=detail, why=why, row=row
         )
+
+    def verify(self, kept: str | None = None) -> chain.Verification:
+        """Check that each act is as it was written, and that none was added, deleted or moved.
+
+        :param kept: an earlier head, ``N:HASH``, which must still be in the chain.
+        """
+        key = self._transactions.read(lambda connection: sealing_of(connection).hash_key)
+        verification = chain.Verification(key or None, kept)
+        for step in (verification.follow, verification.compare):
+            while self._transactions.read(step):
+                pass
+        verification.end()
+        return verification
 
 
 def _act(connection: Connection, row: Row) -> AuditRow:
@@ -189,10 +204,12 @@ def _is_open(table: Table) -> ColumnElement[bool]:
 
 def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limit: int) -> int:
     key: tuple[Any, ...] = tuple(table.primary_key.columns)
-    oldest = select(*key).where(old).order_by(*key).limit(limit)
+    oldest = select(*key).where(is_ours(connection, table), old).order_by(*key).limit(limit)
     rows = [tuple(row) for row in connection.execute(oldest)]
     if not rows:
         return 0
+    if table is audit:
+        chain.note(connection, [row[0] for row in rows], deleted=True)
     these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
     # The condition is checked again, because another transaction may have changed a row since then.
     return connection.execute(delete(table).where(these, old)).rowcount
@@ -219,7 +236,7 @@ class Edits(StoreRole):
         """The history of a letter's message, oldest first."""
         of_it = (
             select(tables.change)
-            .where(tables.change.c.task_id == stored_id(task_id))
+            .where(tables.change.c.task_id == stored_id(task_id), self.ours(tables.change))
             .order_by(tables.change.c.id)
         )
         sealing, rows = sealing_of(self.connection), self.connection.execute(of_it).mappings()
@@ -261,10 +278,11 @@ def lock_dead(connection: Connection, task_id: str) -> Row | None:
 
     :raises ContentsSealed: its message cannot be decrypted.
     """
-    stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
-    found = connection.execute(stored).mappings().one_or_none()
+    its = letter.c.task_id == stored_id(task_id), is_ours(connection, letter)
+    found = connection.execute(WHOLE.where(*its).with_for_update()).mappings().one_or_none()
     if found is None or found["state"] != State.DEAD.value:
         return None
+    narrow(connection, found["namespace"])
     return sealing_of(connection).open(letter, with_body(connection, found), found["task_id"])
 
 

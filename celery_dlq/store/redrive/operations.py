@@ -19,6 +19,7 @@ from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import claim, operation, sending
 from celery_dlq.store.database.transactions import (
@@ -29,7 +30,7 @@ from celery_dlq.store.database.transactions import (
 )
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import begins_with, one_of
+from celery_dlq.store.rows.query import begins_with, narrow_to, one_of
 from celery_dlq.store.rows.rows import Row, fit, read_row
 
 _SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
@@ -58,6 +59,7 @@ def create_operation(
     """
     if _read(connection, new.id) is not None:
         return
+    narrow_to(connection, new.wanted)
     values = sealing_of(connection).seal(operation, _values(new), new.id)
     connection.execute(insert(operation).values(values))
     audit.write_audit(
@@ -72,7 +74,7 @@ def create_operation(
 
 def _read(connection: Connection, operation_id: str) -> Operation | None:
     """The operation with its counts, or None."""
-    stored = select(operation).where(operation.c.id == operation_id)
+    stored = select(operation).where(operation.c.id == operation_id, is_ours(connection, operation))
     row = connection.execute(stored).mappings().one_or_none()
     return None if row is None else _counted(connection, [row])[0]
 
@@ -93,7 +95,8 @@ class Operations(ListenedRole[StoreListener]):
     @reads
     def match(self, prefix: str, limit: int = 10) -> list[str]:
         """Up to ``limit`` ids of operations that begin with ``prefix``, in their order."""
-        matching = select(operation.c.id).where(begins_with(operation.c.id, prefix))
+        its = self.ours(operation), begins_with(operation.c.id, prefix)
+        matching = select(operation.c.id).where(*its)
         return list(self.connection.scalars(matching.order_by(operation.c.id).limit(limit)))
 
     @reads
@@ -111,6 +114,7 @@ class Operations(ListenedRole[StoreListener]):
         newest = (
             select(operation).order_by(operation.c.created_at.desc(), operation.c.id).limit(limit)
         )
+        newest = newest.where(self.ours(operation))
         named = sorted(state.value for state in states)
         if named:
             newest = newest.where(operation.c.state.in_(named))
@@ -140,10 +144,12 @@ class Operations(ListenedRole[StoreListener]):
             still holds letters of it.
         """
         is_it = operation.c.id == operation_id
-        stored = select(operation.c.state).where(is_it).with_for_update()
-        state = self.connection.scalar(stored)
-        if state is None:
+        stored = select(operation.c.state, operation.c.namespace).where(is_it, self.ours(operation))
+        row = self.connection.execute(stored.with_for_update()).one_or_none()
+        if row is None:
             raise UnknownOperation
+        state, namespace = row
+        narrow(self.connection, namespace)
         before = OperationState(state)
         moves = before is not to and source in (None, before)
         if moves:
@@ -170,8 +176,8 @@ def counts_of(connection: Connection, ids: Iterable[str]) -> dict[str, Counts]:
 def operations_of_group(connection: Connection, fingerprint: str, limit: int) -> list[str]:
     """The ids of those operations, of the newest ``limit``, that chose the group by its fingerprint or by a
     prefix of it."""
-    newest = select(operation.c.id, operation.c.wanted).order_by(operation.c.created_at.desc())
-    sealing = sealing_of(connection)
+    ours = select(operation.c.id, operation.c.wanted).where(is_ours(connection, operation))
+    newest, sealing = ours.order_by(operation.c.created_at.desc()), sealing_of(connection)
     shown = (
         sealing.shown(operation, row, row["id"])
         for row in connection.execute(newest.limit(limit)).mappings()
@@ -187,8 +193,8 @@ def any_left(connection: Connection) -> bool:
     """Whether any operation runs, or waits for a worker."""
     running = operation.c.state == OperationState.RUNNING.value
     waits = and_(operation.c.state == OperationState.PLANNED.value, operation.c.detached)
-    left = select(operation.c.id).where(or_(running, waits)).limit(1)
-    return connection.execute(left).first() is not None
+    left = select(operation.c.id).where(is_ours(connection, operation), or_(running, waits))
+    return connection.execute(left.limit(1)).first() is not None
 
 
 def _check_move(

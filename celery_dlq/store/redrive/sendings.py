@@ -17,6 +17,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -87,7 +88,7 @@ _DROP = (
 
 def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
     """The redrives of a letter, oldest first."""
-    of_it = _READ.where(sending.c.task_id == stored_id(task_id))
+    of_it = _READ.where(sending.c.task_id == stored_id(task_id), is_ours(connection, sending))
     return _shown(connection, of_it.order_by(sending.c.redrive, sending.c.claimed_at))
 
 
@@ -112,7 +113,7 @@ class Sendings(StoreRole):
 
         :param after: the cursor of the previous rows.
         """
-        found: Conditions = [sending.c.operation == operation_id]
+        found: Conditions = [sending.c.operation == operation_id, self.ours(sending)]
         named = sorted(state.value for state in states)
         if named:
             found.append(_STATE.in_(named))
@@ -180,7 +181,8 @@ class Sendings(StoreRole):
         """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
         many of these letters failed again, and how many have an outcome. Only the latest operations are
         looked through."""
-        newest = sa.select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
+        ours = sa.select(operation.c.id).where(self.ours(operation))
+        newest = ours.order_by(operation.c.created_at.desc()).limit(_LATEST)
         ids = list(self.connection.scalars(newest))
         failed = sa.case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
         ended = (
@@ -219,7 +221,8 @@ class Sendings(StoreRole):
             of_these = one_of(
                 self.connection, sending.c.task_id, [task_id for *_, task_id in these]
             )
-            ran = sa.update(sending).where(of_these, sending.c.redrive == redrive)
+            its = of_these, sending.c.redrive == redrive, self.ours(sending)
+            ran = sa.update(sending).where(*its)
             self.connection.execute(ran.values(accepted=copy))
         return answers
 
@@ -238,8 +241,9 @@ class Sendings(StoreRole):
             sending.c.operation.in_(over),
         )
         unknown = {"state": SendingState.UNKNOWN.value, "why": "no outcome came", "ended_at": now}
+        ours = sa.update(sending).where(self.ours(sending))
         return sum(
-            self.connection.execute(sa.update(sending).where(given_up).values(unknown)).rowcount
+            self.connection.execute(ours.where(given_up).values(unknown)).rowcount
             for given_up in (lost, left)
         )
 
@@ -258,7 +262,8 @@ class Sendings(StoreRole):
         ]  # fmt: skip
         if rows:
             _seal(self.connection, rows, "of_why")
-            self.connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
+            ours = _DROP.where(self.ours(sending))
+            self.connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
         return [True] * len(rows)
 
 
@@ -273,6 +278,7 @@ def _lock(connection: Connection, task_ids: Iterable[str]) -> Known:
     stored = (
         sa.select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
         .where(one_of(connection, sending.c.task_id, sorted(task_ids)))
+        .where(is_ours(connection, sending))
         .order_by(sending.c.task_id, sending.c.redrive)
         .with_for_update()
     )
@@ -363,7 +369,8 @@ def _end(connection: Connection, endings: Iterable[_Ending]) -> None:
     ]
     if rows:
         _seal(connection, rows, "new_why")
-        connection.execute(_END, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
+        ours = _END.where(is_ours(connection, sending))
+        connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
 
 
 def _seal(connection: Connection, rows: Sequence[dict[str, Any]], name: str) -> None:

@@ -14,7 +14,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import chain, tables
+from celery_dlq.store.database.namespaces import is_ours
 from celery_dlq.store.database.sealing import owner_of, sealing_of
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
@@ -44,6 +45,7 @@ def write_audit(
     if row is not None:
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
+        chain.note(connection, [row])
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
@@ -52,6 +54,7 @@ def write_audit(
     sealed = sealing.seal(audit, values, owner_of(audit, values), sealing.sealer(sealed_by))
     written = insert(audit).values(sealed)
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
+    chain.note(connection, [int(audit_id)])
     return int(audit_id)
 
 
@@ -92,6 +95,7 @@ def _whole(connection: Connection, prefix: str) -> str:
     """The only fingerprint that begins with ``prefix``, which people may type; otherwise ``prefix``."""
     if not prefix:
         return ""
-    begins = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
+    its = is_ours(connection, group), begins_with(group.c.fingerprint, prefix)
+    begins = select(group.c.fingerprint).where(*its)
     found = connection.scalars(begins.distinct().limit(2)).all()
     return found[0] if len(found) == 1 else prefix

@@ -154,15 +154,16 @@ def _facts_after(
 def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, Set[str]]) -> list[DeadLetter]:
     """``batch`` with other ids for letters whose ids belong to other messages, and a remark that says so.
 
-    The letter of a redriven message is never renamed, because the message names it.
+    The letter of a redriven message is renamed only if another app has its id, because the message names it.
 
     :param batch: in the order in which letters are merged.
-    :param owners: the identities of the open letters that are stored, by id.
+    :param owners: the identities of the open letters that are stored, by id; none for those of other apps.
     """
     known, apart = dict(owners), []
     for letter in batch:
-        own = identity(letter.task, digest_of(letter.envelope.body))
-        is_own = own in known.setdefault(letter.task_id, {own}) or redrive_of(letter) > 0
+        own = identity(letter.task, digest_of(letter.envelope.body), letter.namespace)
+        owner = known.setdefault(letter.task_id, {own})
+        is_own = own in owner or (bool(owner) and redrive_of(letter) > 0)
         apart.append(letter if is_own else _renamed(letter, own))
     return apart
 
@@ -180,7 +181,8 @@ def ids_of_success(outcome: Outcome) -> list[str]:
     # The message of a redrive names its letter, and may have been sent to another task.
     if outcome.redrive or not outcome.task:
         return [own]
-    return [own, other_id(outcome.task_id, identity(outcome.task, outcome.digest))]
+    of_it = identity(outcome.task, outcome.digest, outcome.namespace)
+    return [own, other_id(outcome.task_id, of_it)]
 
 
 def letter_of_success(outcome: Outcome, owners: Mapping[str, Set[str]]) -> str:
@@ -189,15 +191,17 @@ def letter_of_success(outcome: Outcome, owners: Mapping[str, Set[str]]) -> str:
     :param owners: the identities of the letters that are stored under :func:`ids_of_success`, by id.
     """
     own, *other = ids_of_success(outcome)
-    is_own = identity(outcome.task, outcome.digest) in owners.get(own, ())
+    of_it = identity(outcome.task, outcome.digest, outcome.namespace)
+    is_own = of_it in owners.get(own, ())
     return other[0] if other and not is_own else own
 
 
-def identity(task: str, digest: str = "") -> str:
+def identity(task: str, digest: str = "", namespace: str = "") -> str:
     """Identifies a message of ``task``, whose body has this ``digest``, among messages with one id. Every
     delivery of the message has the same identity. Without a digest, all messages of the task have one
     identity."""
     text = fit_text(tables.letter.c.task, task) + digest
+    text += f"\0{namespace}" if namespace else ""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

@@ -3,7 +3,9 @@ groups."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -12,10 +14,11 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import safe_text
-from celery_dlq.errors import ContentsSealed, FilterError, page
+from celery_dlq.errors import ContentsSealed, FilterError, NamespaceError, page
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.namespaces import is_ours, narrow, seen
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import (
     auto_hold,
@@ -46,7 +49,7 @@ _CONTENT = [column for column in content.columns if column.name not in ("id", "b
 WHOLE = sa.select(letter, *_CONTENT, SIZE, body_of(1), IS_CLAIMED).join(content, OF_LETTER)
 
 #: The fields of a filter that groups can answer, too.
-GROUP_FIELDS = frozenset({"task", "exception", "group"})
+GROUP_FIELDS = frozenset({"task", "exception", "group", "namespace"})
 
 Conditions = list[sa.ColumnElement[bool]]
 
@@ -58,8 +61,9 @@ def begins_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
 
 
 def group_conditions(connection: Connection, table: sa.Table, wanted: Filter) -> Conditions:
-    """The conditions of ``wanted`` on task, exception and group, for the letters' or groups' table."""
-    found: Conditions = []
+    """The conditions of ``wanted`` on namespace, task, exception and group, for the letters' or groups'
+    table."""
+    found: Conditions = [is_ours(connection, table, wanted.namespace)]
     for column, name in (("task", wanted.task), ("exception_type", wanted.exception)):
         if name:
             found.append(_named(connection, table, column, name))
@@ -132,14 +136,16 @@ def one_of(
 
 
 def count_rows(connection: Connection, table: sa.FromClause, *found: sa.ColumnElement[bool]) -> int:
-    """How many rows of ``table`` meet all these conditions."""
-    counted = sa.select(sa.func.count()).select_from(table).where(*found)
+    """How many rows of ``table`` that this process sees meet all these conditions."""
+    ours = [is_ours(connection, table)] if isinstance(table, sa.Table) else []
+    counted = sa.select(sa.func.count()).select_from(table).where(*ours, *found)
     return int(connection.execute(counted).scalar_one())
 
 
 def sum_of(connection: Connection, column: sa.Column[int], *found: sa.ColumnElement[bool]) -> int:
-    """The sum of ``column`` in the rows that meet all these conditions."""
-    added = sa.select(sa.func.coalesce(sa.func.sum(column), 0)).where(*found)
+    """The sum of ``column`` in the rows that this process sees and that meet all these conditions."""
+    ours = is_ours(connection, column.table)
+    added = sa.select(sa.func.coalesce(sa.func.sum(column), 0)).where(ours, *found)
     return int(connection.execute(added).scalar_one())
 
 
@@ -151,9 +157,11 @@ def sums_by(
 ) -> dict[Any, int]:
     """A number for each value of a column, or for each combination of values of several columns.
 
-    :param total: is computed from the rows with these values that meet all conditions.
+    :param total: is computed from the rows with these values that this process sees and that meet all
+        conditions.
     """
-    summed = sa.select(*columns, total).where(*where).group_by(*columns)
+    ours = is_ours(connection, columns[0].table)
+    summed = sa.select(*columns, total).where(ours, *where).group_by(*columns)
     # Sums are decimals on some databases.
     found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
     return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
@@ -218,6 +226,29 @@ def check_keys(connection: Connection, *found: sa.ColumnElement[bool]) -> None:
 
 def _hash_in(label: str) -> str:
     return label.rpartition(".")[2]
+
+
+def narrow_to(connection: Connection, wanted: Filter) -> None:
+    """Let the rest of the transaction see only the namespace of the letters of ``wanted``, and write into it.
+
+    :raises NamespaceError: they are of several.
+    """
+    names = [name for name in seen(connection) if wanted.namespace in (None, name)]
+    if len(names) > 1:
+        names = [one for one in names if _has_any(connection, replace(wanted, namespace=one))]
+    if len(names) > 1:
+        raise NamespaceError
+    for name in names:
+        narrow(connection, name)
+
+
+def _has_any(connection: Connection, wanted: Filter) -> bool:
+    for table in (letter, parked):
+        with contextlib.suppress(FilterError):  # the values of parked retries are not kept
+            found = conditions(connection, wanted, table)
+            if connection.execute(sa.select(table.c.id).where(*found).limit(1)).first():
+                return True
+    return False
 
 
 def newest_message(

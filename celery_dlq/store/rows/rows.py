@@ -273,7 +273,7 @@ _SAID = frozenset({"cause", "closed_reason", "note", "owner", "recipient", "why"
 #: Fields of a letter that are columns of the same name and type, for a parked retry.
 _PARKED_NAMES = (
     "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
-    "worker", "queue", "route", "release", "root_id", "rule",
+    "worker", "queue", "route", "release", "root_id", "rule", "namespace",
 )  # fmt: skip
 
 #: Fields of a letter, and of its envelope, that have another form in the column of their name.

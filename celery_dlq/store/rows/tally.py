@@ -46,8 +46,8 @@ _CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count"
 #: The primary key of a group: fingerprint, task, exception type.
 GroupKey = tuple[str, str, str]
 
-#: Letters are counted by these for monitoring: task, queue, reason, exception type, route.
-CellKey = tuple[str, str, str, str, str]
+#: Letters are counted by these for monitoring: task, queue, reason, exception type, route, and namespace.
+CellKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Member:
     place: str = ""
     #: The key of its message: see the column of that name.
     sealed_by: str = ""
+    namespace: str = ""
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Member:
@@ -77,6 +78,7 @@ class Member:
             row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
             row["last_failed_at"], row["queue"], row["reason"], row["route"],
             row.get("message", ""), row.get("release", ""), row.get("place", ""), row.get("sealed_by", ""),
+            row["namespace"],
         )  # fmt: skip
 
     @property
@@ -87,7 +89,8 @@ class Member:
     @property
     def cell(self) -> CellKey:
         """The key of its counts for monitoring."""
-        return self.task, self.queue, self.reason, self.exception_type, self.route
+        names = self.task, self.queue, self.reason, self.exception_type, self.route
+        return (*names, self.namespace) if self.namespace else names
 
 
 class Tally:
@@ -115,7 +118,7 @@ class Tally:
         cell["failed_count"] += redriven
         minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
         key = {"minute": minute, "task": after.task, "exception_type": after.exception_type}
-        self._counts(tables.arrival, key)["count"] += 1
+        self._counts(tables.arrival, after, key)["count"] += 1
         self._trend(after)["count"] += 1
         self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
 
@@ -184,7 +187,7 @@ class Tally:
 
     def _trend(self, member: Member) -> dict[str, Any]:
         key = {"fingerprint": member.fingerprint, "hour": hour_of(member.last_failed_at)}
-        return self._counts(tables.trend, key)
+        return self._counts(tables.trend, member, key)
 
     def _cell(self, member: Member) -> dict[str, Any]:
         rows = self._rows[tables.cell]
@@ -193,8 +196,8 @@ class Tally:
             row = rows[member.cell] = _new_cell(member)
         return row
 
-    def _counts(self, table: Table, key: dict[str, Any]) -> dict[str, Any]:
-        rows = self._rows[table]
+    def _counts(self, table: Table, member: Member, key: dict[str, Any]) -> dict[str, Any]:
+        rows, key = self._rows[table], {**key, "namespace": member.namespace}
         return rows.setdefault(tuple(key.values()), {**key, **dict.fromkeys(_CHANGES[table], 0)})
 
 
@@ -243,6 +246,7 @@ def _new_group(member: Member) -> dict[str, Any]:
         "route": member.route,
         "place": member.place,
         "sealed_by": member.sealed_by,
+        "namespace": member.namespace,
     }
 
 
@@ -255,6 +259,7 @@ def _new_cell(member: Member) -> dict[str, Any]:
         "reason": member.reason,
         "exception_type": member.exception_type,
         "route": member.route,
+        "namespace": member.namespace,
         **dict.fromkeys(_CELL_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
     }

@@ -15,6 +15,7 @@ from celery.app.task import Context
 from celery.exceptions import Retry
 from celery.utils.log import get_logger
 
+from celery_dlq.model.fingerprint import within
 from celery_dlq.model.headers import fingerprint_of
 from celery_dlq.model.states import Verdict
 from celery_dlq.worker.body.again import successor_of
@@ -78,6 +79,7 @@ def mark_end(task: TaskOptions, request: Context, ending: RunEnd) -> None:
         group = task._wiring.grouping.fingerprint_of(
             str(task.name), failure, request.args or (), request.kwargs or {}
         )
+        group = within(task._wiring.settings.own_namespace, group)
         marks |= {"letter": run.letter or run.task_id, "group": group}
         _tag(scope, marks)
         marks["reason"] = failure.reason.value

@@ -208,6 +208,7 @@ def dead_letter(
         canvas=contents.canvas,
         tags=tags,
         subject=wiring.subject_of(contents.args, contents.kwargs),
+        namespace=wiring.settings.own_namespace,
         envelope=sent,
     )
     return routed(wiring.grouping.grouped(letter), wiring.settings.routes)

@@ -66,7 +66,6 @@ from celery_dlq.worker.end.letters import (
 from celery_dlq.worker.end.malformed import check_request, is_plain
 from celery_dlq.worker.failure import aborted, unwrap
 from celery_dlq.worker.message import came_back, letter_id
-from celery_dlq.worker.secrecy import hidden
 from celery_dlq.worker.wiring import Captures
 
 logger: logging.Logger = get_logger(__name__)
@@ -255,7 +254,7 @@ class DLQRequest(Request):  # type: ignore[misc]
 
     def _death_of(self, exc: BaseException) -> Delivery:
         """This delivery, which died of ``exc``."""
-        death = f"{type(exc).__name__}: {hidden(safe_message(exc))}"
+        death = f"{type(exc).__name__}: {safe_message(exc)}"
         if is_a(exc, Reject):
             death = f"{GIVEN_BACK}: {death}"
         if self.known_deliveries:
@@ -454,4 +453,5 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
             release=self.dlq.app.settings.release,
             digest=digest_of(raw_body(self._message.body, self._message.content_encoding)),
+            namespace=self.dlq.app.settings.own_namespace,
         )

@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[3] / "docs/howto/upgrade.md"
 #: What the page says that a reader may run, each with arguments.
 LOOKS = (
     "list", "show {id}", "stats", "check --max-depth 9", "db current", "groups list", "groups show {group}",
-    "audit", "operations list", "auto list", "auto history", "explain {id}",
+    "audit", "audit verify", "operations list", "auto list", "auto history", "explain {id}",
     "explain {group}", "retention plan",
 )  # fmt: skip
 

@@ -63,7 +63,7 @@ def test_indexes_have_the_same_names_as_in_the_code(store):
     )
     expected = {index.name for index in tables.letter.indexes}
     assert expected <= {index["name"] for index in found}
-    assert len(expected) == 7
+    assert len(expected) == 8
 
 
 def test_the_head_that_workers_compare_with_is_the_newest_migration():

@@ -97,7 +97,7 @@ def test_a_letter_is_saved_found_shown_and_claimed(sealed):
     )  # fmt: skip
     sealed.letters.save([given, letter("b", envelope=envelope("b", body=b""))])
     shown = sealed.letters.get("a")
-    assert shown.with_(attempt_count=0, message=given.message) == given
+    assert shown.with_(attempt_count=0, message=given.message, sealed_by="") == given
     assert shown.unreadable == ""
     assert [one.message for one in sealed.letters.find(Filter()).letters] == [
         shown.message, "bad currency",

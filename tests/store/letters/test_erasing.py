@@ -205,6 +205,23 @@ def test_the_orders_of_an_operation_that_has_not_ended_stay(letters):
     assert letters.operations.get("one").orders.why == f"for {JO}"
 
 
+def test_a_request_is_searched_after_it_has_ended(letters):
+    ended, waits = (
+        letters.requests.create(
+            act="redrive", who="bob", why=f"for {JO}", wanted=Filter(), limit=None, changes={},
+            shown={}, expires_after_s=60,
+        ).id
+        for _ in range(2)
+    )  # fmt: skip
+    letters.requests.answer(ended, None, who="bob", why=f"{JO} has paid")
+    places = {mention.place for mention in letters.erasing.mentions([JO])}
+    assert {"celery_dlq_request.why", "celery_dlq_request.record"} <= places
+    replace_texts(letters, JO)
+    assert letters.requests.get(ended).why == "for [erased]"
+    assert letters.requests.get(ended).answers[0].why == "[erased] has paid"
+    assert letters.requests.get(waits).why == f"for {JO}"
+
+
 def test_a_value_is_replaced_wherever_people_have_written_it(letters):
     letters.closing.discard(Filter(ids=("a",)), who="bob", why=f"of {JO}, today", now=T0)
     note(letters, f"Call {JO}!")
@@ -303,7 +320,10 @@ NOT_SEARCHED = {
     "celery_dlq_claim": "ids of operations and names of processes",
     "celery_dlq_segment": "ids and hashes of files",
     "celery_dead_letter_group.failed_in": "names of releases",
+    "celery_dlq_request.digest": "a hash of the row",
     "celery_dlq_alias": "fingerprints, words of this package, and a person who acted, who stays by design",
+    "celery_dlq_audit.salt": "chance",
+    "celery_dlq_audit_link": "hashes, which no one can guess without the salt of the row",
     "celery_dlq_ticket.url": "the address of a ticket in another system; the documentation says it",
 }
 NAMES = {
@@ -313,6 +333,7 @@ NAMES = {
     "release message_release": "releases of code",
     "queue exchange routing_key content_type content_encoding broker app canvas": "names in settings",
     "worker process holder place": "names of processes",
+    "namespace": "names in settings",
     "fingerprint raw_fingerprint id run operation claim_token token": "ids",
     "copy accepted parking probe manifest chain sealed_by": "ids",
     "state status reason verdict was cause kind mode act name": "words of this package, or names in code",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from celery_dlq.model.group import NOT_IGNORED, GroupFilter, Mark, Resolve
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables
+from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.on_servers
 
@@ -22,12 +24,25 @@ INDEX = "ix_celery_dead_letter_"
 LATER = T0 + timedelta(days=9)
 
 
-@pytest.fixture(scope="module")
-def large(session_store, emptied, renewed):
-    """A store with 2,000 letters of 60 tasks, most of them closed."""
+@pytest.fixture(scope="module", params=["", "shop"])
+def large(session_store, database_url, emptied, renewed, request):
+    """A store with 2,000 letters of 60 tasks, most of them closed. If the app has a namespace, another app
+    has as many letters in the store."""
     if session_store.database.dialect.name == "mysql":
         pytest.skip("MariaDB's plans are not stable enough to be asserted")
-    store = renewed()
+    renewed()
+    with contextlib.closing(SQLStore(database_url, namespaces=(request.param,))) as store:
+        fill(store, request.param)
+        if request.param:
+            session_store.letters.save(
+                [letter(f"o{at}", attempt(minutes=at)) for at in range(2000)]
+            )
+        store.database.write(lambda connection: connection.execute(text("ANALYZE")))
+        yield store
+    emptied()
+
+
+def fill(store, namespace: str) -> None:
     letters = [
         letter(
             f"{number:05}",
@@ -37,6 +52,7 @@ def large(session_store, emptied, renewed):
             fingerprint=f"{number % 80:016x}",
             route=f"route{number % 90}",
             root_id=f"root{number % 90}",
+            namespace=namespace,
         )
         for number in range(2000)
     ]
@@ -49,9 +65,6 @@ def large(session_store, emptied, renewed):
     # PostgreSQL 13 takes an empty table for one with a hundred rows.
     held = insert(tables.auto_hold).values(task_id="00001", name="nightly", why="", at=T0)
     store.database.write(lambda connection: connection.execute(held))
-    store.database.write(lambda connection: connection.execute(text("ANALYZE")))
-    yield store
-    emptied()
 
 
 def skip_all(store, token: str) -> None:
@@ -151,7 +164,7 @@ def test_awaited_sendings_are_looked_up_by_their_letters(sqlite_store):
 
 def test_ids_are_looked_up_by_prefix_in_the_index(large):
     plan = plans(large, lambda: large.letters.match("0012"))
-    assert "uq_celery_dead_letter_task_id" in plan or "USING COVERING INDEX" in plan
+    assert "uq_celery_dead_letter_task_id" in plan or "task_id>?" in plan
 
 
 def test_the_store_at_a_glance_reads_letters_from_the_index_only(large):

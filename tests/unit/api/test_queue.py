@@ -292,3 +292,19 @@ def test_wrong_settings_are_read_once(app, monkeypatch):
     with pytest.raises(SettingsError, match="dlq_max_attempts"):
         queue.settings  # noqa: B018 - its error is the subject
     assert reads == [1]
+
+
+def test_a_hook_gets_the_head_of_the_audit_after_each_act(app):
+    queue, heads = DeadLetterQueue.of(app), []
+
+    @queue.on_audit
+    def fail(_head):
+        raise RuntimeError("its disk is full")
+
+    queue.on_audit(heads.append)
+    queue.store.letters.save([letter("a")])
+    queue.store.closing.discard(Filter(ids=("a",)), who="ann", why="old", now=queue.store.now())
+    queue.hooks.finish()
+    [head] = heads
+    assert (head.n, head.act, head.who) == (1, "discard", "ann")
+    assert queue.store.audit.verify(str(head)).breaks == []

@@ -38,7 +38,7 @@ def offered(app):
         (("redrive", "77e1", "0d3f1"), ["0d3f1111-aaaa"]),
         (("explain", "77"), ["77e1"]),
         (("edit", "77"), ["77e1"]),
-        (("audit", "--letter", "77"), ["77e1"]),
+        (("audit", "list", "--letter", "77"), ["77e1"]),
         (("show", "none"), []),
         (("groups", "show", ""), [CHARGE, MAIL]),
         (("groups", "show", "9c"), [CHARGE]),

@@ -7,6 +7,7 @@ from support.factories import T0, letter, operation
 from celery_dlq.hooks import EventKind
 from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.route import Route
 from celery_dlq.store.base import Saved
@@ -84,6 +85,13 @@ def test_a_stall_is_announced(side, stall):
     side.listen(EventKind.WORKER_STALLED)
     side.announcer.stalled(stall)
     assert side.done() == [(EventKind.WORKER_STALLED, stall)]
+
+
+def test_the_head_of_the_audit_is_announced(side):
+    side.listen(EventKind.AUDIT)
+    head = AuditHead(n=3, hash="ab" * 32, act="delete", who="ann", at=T0)
+    side.announcer.audited(head)
+    assert side.done() == [(EventKind.AUDIT, head)]
 
 
 def test_nothing_is_read_without_a_hook(side):

@@ -15,6 +15,7 @@ from support.factories import letter
 from celery_dlq.errors import HookError, SettingsError
 from celery_dlq.hooks import EventKind, Slack, Webhook
 from celery_dlq.hooks.http import CAP_S, Poster
+from celery_dlq.model.audit import AuditHead
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 
@@ -240,6 +241,12 @@ class TestSlack:
         assert block["text"]["text"] == "*<https://f.example/dead-letters|Worker stalled>*"
         told = [field["text"] for field in block["fields"]]
         assert told == ["*Worker*\nw@host", "*Waiting*\n1,017 in a, b"]
+
+    def test_a_head_of_the_audit(self, said):
+        message = said(EventKind.AUDIT, AuditHead(n=3, hash="ab"), flower="https://f.example")
+        [block] = message["blocks"]
+        assert block["text"]["text"] == "*<https://f.example/dead-letters|Audit>*"
+        assert message["text"] == "audit: head 3:ab"
 
     def test_an_operation(self, said, aborted):
         message = said(EventKind.OPERATION_ABORTED, aborted, flower="https://f.example")

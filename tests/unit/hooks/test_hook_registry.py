@@ -177,6 +177,7 @@ def test_only_events_of_letters_and_groups_are_wanted_for_a_route():
     wanted = {kind for kind in EventKind if hooks.wants(kind)}
     assert set(EventKind) - wanted == {
         EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED,
+        EventKind.AUDIT,
     }  # fmt: skip
     assert not hooks_of_routes(Route("payments", task="*")).wants(EventKind.DEAD_LETTER)
 

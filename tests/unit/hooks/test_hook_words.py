@@ -6,6 +6,7 @@ from support.factories import T0, letter
 
 from celery_dlq.hooks import EventKind
 from celery_dlq.hooks.words import DATA_LIMIT, LINE_LIMIT, data, line
+from celery_dlq.model.audit import AuditHead
 from celery_dlq.view.records import group_record, letter_record, operation_record
 
 HOSTILE = "a\nb\x00\x1b[31m\u202e\ud800<script>" + "x" * 5_000
@@ -95,6 +96,18 @@ def test_a_route_that_the_settings_no_longer_have_is_told_by_its_name(event):
     died = event(value=letter(route="old"))
     assert line(died).endswith(", route old")
     assert data(died)["owner"] == ""
+
+
+def test_the_head_of_the_audit(event):
+    head = AuditHead(n=3, hash="ab" * 32, act="delete", who="ann", at=T0)
+    told = event(EventKind.AUDIT, head)
+    assert line(told) == f"audit: delete by ann, head 3:{head.hash}"
+    assert data(told) == {
+        "n": 3, "hash": head.hash, "act": "delete", "who": "ann", "at": T0.isoformat()
+    }  # fmt: skip
+    assert told.id != event(EventKind.AUDIT, replace(head, n=4)).id
+    pruned = event(EventKind.AUDIT, AuditHead(n=4, hash="cd" * 32))
+    assert line(pruned) == f"audit: head {pruned.value}"
 
 
 def test_an_event_has_the_same_id_each_time_and_another_one_another(event, group, aborted):

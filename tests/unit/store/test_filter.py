@@ -35,6 +35,7 @@ NARROWING = {
     "held": True,
     "search": "declined",
     "operation": "5f0c",
+    "namespace": "shop",
 }
 
 

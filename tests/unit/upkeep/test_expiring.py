@@ -195,10 +195,21 @@ def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypa
         deleting=SimpleNamespace(delete_closed=delete_closed),
         reports=SimpleNamespace(note_round=lambda *_, **__: None),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
+        requests=SimpleNamespace(prune=lambda _before: None),
     )
     made = engine(store, Retention(letters=[Keep(MONTH)]))
     assert made.run(None, never) == Round(300, is_over=True)
     assert sizes == [100, *[25] * 12]
+
+
+def test_a_round_expires_requests_that_waited_too_long(store):
+    request = store.requests.create(
+        act="redrive", who="ann", why="", wanted=Filter(), limit=None, changes={}, shown={},
+        expires_after_s=0,
+    )  # fmt: skip
+    engine(store, Retention(history=None)).run(lease(store), never)
+    [act] = store.audit.find(act="lapse").rows
+    assert (act.who, act.detail["request"]) == ("ann", request.id)
 
 
 def test_a_store_that_is_away_ends_the_round(monkeypatch):
@@ -211,6 +222,7 @@ def test_a_store_that_is_away_ends_the_round(monkeypatch):
         expiring=SimpleNamespace(find=lambda *_: Rows(rows=(key,), next=None)),
         deleting=SimpleNamespace(delete_closed=away),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
+        requests=SimpleNamespace(prune=lambda _before: None),
     )
     with pytest.raises(StoreUnavailable, match="away"):
         engine(store, Retention(letters=[Keep(MONTH)])).run(None, never)

@@ -24,7 +24,10 @@ SECRET = "4929-1111"
 def keeps(monkeypatch):
     before = logging.getLogRecordFactory()
     monkeypatch.setattr(secrecy, "_ring", None)
-    keep_from_log(RING)
+    keep_from_log(
+        RING,
+        {"shop.charge": SimpleNamespace(_makes_letters=True), "shop.plain": SimpleNamespace()},
+    )
     yield
     logging.setLogRecordFactory(before)
 
@@ -77,6 +80,19 @@ def test_celerys_line_about_a_failure_has_the_types_and_places_only(keeps, writt
     assert "test_secrecy.py" in text
     assert f"KeyError: {HIDDEN}" in text
     assert f"ValueError: {HIDDEN}" in text
+
+
+def test_a_task_that_makes_no_letters_keeps_its_lines(keeps, written):
+    facts = {"name": "shop.plain", "id": "one", "exc": SECRET, "description": "raised unexpected"}
+    trace.logger.log(
+        logging.ERROR,
+        trace.log_policy_unexpected.format,
+        facts,
+        exc_info=raised(),
+        extra={"data": facts},
+    )
+    assert f"raised unexpected: {SECRET}" in written.getvalue()
+    assert f"ValueError: {SECRET}" in written.getvalue()
 
 
 @pytest.mark.parametrize("error", [raised(), raised(TaskAborted(f"ValueError: {SECRET}"))])

@@ -1,10 +1,13 @@
 import csv
 import io
+import json
 
 import pytest
+from sqlalchemy import update
 from support.factories import T0, letter
 
 from celery_dlq.cli import session
+from celery_dlq.store.database import tables
 
 
 @pytest.fixture
@@ -123,3 +126,36 @@ def test_an_id_that_nobody_ever_had_is_an_error_for_every_kind_of_act(run, acts)
     result = run("audit", "--letter", "zz", "--act", "redrive")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "'zz'" in result.stderr
+
+
+def test_an_untouched_audit_is_verified(run, read, acts):
+    result = run("audit", "verify")
+    assert result.exit_code == 0
+    assert "Checked 3 acts and 3 links." in result.stdout
+    record = read("audit", "verify")
+    assert (record["acts"], record["links"], record["keyed"], record["breaks"]) == (3, 3, 0, [])
+    assert f"Head: {record['head']}" in result.stdout
+    assert run("audit", "verify", "--head", record["head"]).exit_code == 0
+
+
+def test_a_changed_act_is_named_and_the_status_says_so(run, store, acts):
+    forged = update(tables.audit).where(tables.audit.c.who == "bob").values(who="eve")
+    store.database.write(lambda connection: connection.execute(forged))
+    result = run("audit", "verify")
+    assert result.exit_code == 1
+    assert "changed" in result.stdout
+    assert "discard by eve" in result.stdout
+    found = run("audit", "verify", "--format", "json")
+    assert found.exit_code == 1
+    [one] = json.loads(found.stdout)["breaks"]
+    assert one.startswith("Act 3 (discard by eve, ")
+    assert one.endswith(" was changed: it is not as link 3 has recorded it.")
+
+
+def test_a_head_that_is_not_in_the_chain_is_a_break(run, acts):
+    result = run("audit", "verify", "--head", "2:" + "0" * 64)
+    assert result.exit_code == 1
+    assert "it has no head 2:000" in " ".join(result.stdout.split())
+    wrong = run("audit", "verify", "--head", "2")
+    assert wrong.exit_code == 2
+    assert "N:HASH" in wrong.stderr

@@ -78,7 +78,7 @@ def test_the_json_fields_are_the_api(run, read, three):
         "status": "ignored", "status_at": "2026-11-21T13:00:00+00:00", "status_by": "ada",
         "ignored_until": "2026-11-21T15:00:00+00:00", "ignored_rate": None, "ignored_total": 7,
         "resolved_in": "", "regressed_at": None, "owner": "bob", "note": "", "marks": [], "tickets": [],
-        "route": "", "route_owner": "", "verdict": "terminal", "rule": "python.bug",
+        "route": "", "route_owner": "", "verdict": "terminal", "rule": "python.bug", "namespace": "",
     }  # fmt: skip
 
 

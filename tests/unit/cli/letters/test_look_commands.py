@@ -19,7 +19,7 @@ from celery_dlq.store.letters import pages
 API_FIELDS = [
     "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message",
     "fingerprint", "queue", "attempts", "first_failed_at", "last_failed_at", "worker", "release",
-    "redrive_count", "due_at", "tags", "route", "owner", "args", "kwargs",
+    "redrive_count", "due_at", "tags", "route", "owner", "args", "kwargs", "namespace",
 ]  # fmt: skip
 
 

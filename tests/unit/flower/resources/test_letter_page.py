@@ -11,6 +11,7 @@ from support.factories import T0, attempt, bomb, envelope, letter, parking
 
 from celery_dlq import Discard, Escalate, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.base.sealing import Keyring
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.letter import Explanation, Outcome
 from celery_dlq.model.operation import OperationState
@@ -88,6 +89,17 @@ def test_arguments_are_redacted_copies_and_the_body_is_not_shown(ann, store):
     page = page_of(ann, "s")
     assert "s3cret" not in page.body
     assert "[redacted]" in page.body
+
+
+def test_without_the_key_it_says_why_there_are_no_contents(ann, store):
+    store.transactions.ring = Keyring({"new": b"n" * 32})
+    store.letters.save([letter("e1", attempt(message="4929-1111"), args=["4929-1111"])])
+    store.transactions.ring = None
+    pages = "/dead-letters/letters/e1", "/dead-letters/letters", "/api/dead-letters/letters/e1"
+    for page in map(ann.get, pages):
+        assert "4929-1111" not in page.body
+        assert "set dlq_encryption_keys here" in page.body
+    assert "It was called without arguments" not in page_of(ann, "e1").text
 
 
 def test_a_body_that_is_not_text_is_named(ann, store):

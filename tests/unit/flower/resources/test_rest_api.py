@@ -21,6 +21,7 @@ from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKind
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.model.request import RequestState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import ReportKind
 from celery_dlq.store.base import Filter
@@ -544,6 +545,10 @@ class TestDescription:
         shop.automations.run(lease, lambda: lease)
         send(ann, "/redrive", {"id": "77e1"})
         [operation, *_] = read(ann, "/operations")["operations"]
+        shop.store.requests.create(
+            act="edit", who="ann", why="", wanted=Filter(), limit=None, changes={}, shown={},
+            expires_after_s=9,
+        )  # fmt: skip
         found = {
             "Letter": read(ann, "")["letters"][0],
             "WholeLetter": read(ann, "/letters/77e1"),
@@ -558,6 +563,7 @@ class TestDescription:
             "AutoTrial": read(ann, "/automations/charges/dry-run"),
             "Handling": read(ann, "/letters/77e1")["handlings"][0],
             "Ticket": read(ann, "/letters/77e1")["tickets"][0],
+            "Request": read(ann, "/requests")["requests"][0],
         }
         assert {name: set(record) for name, record in found.items()} == {
             name: properties(name) for name in found
@@ -572,7 +578,7 @@ class TestDescription:
     def test_words_are_those_of_the_code(self):
         kinds = (
             Reason, State, OperationState, SendingState, GroupStatus, Mark, AutoMode, AutoState,
-            HandlingState, TicketKind, ReportKind, Verdict,
+            HandlingState, TicketKind, ReportKind, Verdict, RequestState,
         )  # fmt: skip
         known = {tuple(item.value for item in kind) for kind in kinds}
         assert {frozenset(one) for one in enums(DESCRIPTION)} == {frozenset(one) for one in known}

@@ -312,6 +312,30 @@ class TestQueues:
             orders=Orders(repair=Repair(to_queue="away")),
         ) is None  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("queues", "queue", "is_allowed"),
+        [
+            (None, "mail", True),
+            (["shop.*", "mail"], "mail", True),
+            (["shop.*"], "shop.big", True),
+            (["shop.*"], "mail", False),
+            (["MAIL"], "mail", False),
+            ([], "mail", False),
+            (["mail"], "", False),
+        ],
+    )
+    def test_the_settings_name_those_to_which_the_app_may_send(
+        self, app, queues, queue, is_allowed
+    ):
+        sent = envelope(body=b"[[17], {}, {}]", queue=queue, exchange="shop")
+        checks = Checks(app, Orders(), None, queues)
+        for _ in range(2):  # the second one is quicker
+            found = checks.check(opened(app, letter(envelope=sent)), NOW).why_not
+            assert (found is None) == is_allowed
+            if found:
+                named = f"queue {queue}" if queue else "its exchange"
+                assert f"dlq_redrive_queues of this app does not allow {named};" in found
+
     def test_a_letter_without_queue_and_exchange(self, why):
         assert "queue it came from is unknown" in why(envelope=envelope(queue="", exchange=""))
         through = envelope(body=b"[[17], {}, {}]", queue="", exchange="shop")

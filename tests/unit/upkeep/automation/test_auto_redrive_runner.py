@@ -404,3 +404,18 @@ def test_a_requirement_that_can_never_hold_stops_the_worker_at_its_start(world):
 def test_the_guard_cannot_be_switched_off():
     with pytest.raises(SettingsError, match="guard cannot be switched off"):
         auto(orders=Orders(guard=Guard(enabled=False)))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("approve", "a second person"), ("never", "never redriven")]
+)
+def test_letters_that_people_must_decide_about_are_left_to_them(world, app, option, said):
+    app.tasks["shop.charge"].dlq_redrive = option
+    w = world(auto())
+    w.die("a", "b")
+    w.pass_(3_600)
+    w.round()
+    assert (w.sent, w.operations.find()) == ([], [])
+    [(why, count)] = w.engine.look("charges").waiting.items()
+    assert said in why
+    assert count == 2
