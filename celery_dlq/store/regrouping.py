@@ -117,7 +117,7 @@ class Regroupings(StoreRole):
         these = one_of(self.connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
         rows = self.connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
         # A letter that cannot be read has no grounds, and keeps its group.
-        shown = map(sealing_of(self.connection).shown_letter, rows)
+        shown = sealing_of(self.connection).shown_letters(rows)
         found = [(row["id"], letter_from(row)) for row in shown]
         return [
             Judged(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,8 +83,7 @@ class Sealing:
     """
 
     def __init__(self, connection: Connection, ring: Keyring | None, *, writes: bool) -> None:
-        self._connection, self._writes = connection, writes
-        self.ring: Keyring | None = ring
+        self._connection, self.ring, self._writes = connection, ring, writes
         self._persons: dict[bytes, bytes | None] = {}
         self._hash_key = b""
 
@@ -140,9 +140,16 @@ class Sealing:
             empty = {name: _UNREAD.get(name, "") for name in _names(table) if name in row}
             return {**row, **empty, "unreadable": str(error)}
 
-    def shown_letter(self, row: Row) -> dict[str, Any]:
-        """:meth:`shown` for the row of a letter."""
-        return self.shown(tables.letter, row, row["task_id"])
+    def shown_letters(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """:meth:`shown` for the rows of letters."""
+        given = [*rows]
+        self.find_persons(row["sealed_by"] for row in given)
+        return [self.shown(tables.letter, row, row["task_id"]) for row in given]
+
+    def find_persons(self, sealed_by: Iterable[str]) -> None:
+        """Read the keys of the persons that these name, together; those that cannot be read are left out."""
+        with contextlib.suppress(ContentsSealed):
+            self._find(bytes.fromhex(one[1:]) for one in sealed_by if one.startswith("@"))
 
     def label_for(self, subject: str) -> str:
         """``sealed_by`` of a letter about the person ``subject``; empty for none. Makes the person's key."""
@@ -252,7 +259,7 @@ class Sealing:
         """Read the keys of persons that are not known yet."""
         missing = sorted({one.hex() for one in ids if one not in self._persons})
         if missing and self.ring is not None:
-            found = self._read(missing)
+            found = self._read(missing)  # if one cannot be read, none counts as destroyed
             self._persons |= {bytes.fromhex(one): found.get(one) for one in missing}
 
     def _made(self, ids: Sequence[str]) -> dict[str, bytes]:

@@ -205,7 +205,7 @@ def _with_newest(connection: Connection, found: Sequence[Group]) -> list[Group]:
     )
     these = shown.where(one_of(connection, letter.c.id, known))
     rows = connection.execute(these).mappings() if known else ()
-    newest = {key_of(row): sealing_of(connection).shown_letter(row) for row in rows}
+    newest = {key_of(row): row for row in sealing_of(connection).shown_letters(rows)}
     return [
         _as_newest(one, newest.get((one.fingerprint, one.task, one.exception_type)))
         for one in found

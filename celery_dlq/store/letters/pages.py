@@ -94,7 +94,7 @@ def page_of(connection: Connection, marks: Sequence[Mark], limit: int) -> Page:
 def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
     """The letters of ``numbers``, which :func:`_number` gives."""
     listed = _LISTED.where(letter.c.id.in_([number for number in numbers if number > 0]))
-    shown = map(sealing_of(connection).shown_letter, connection.execute(listed).mappings())
+    shown = sealing_of(connection).shown_letters(connection.execute(listed).mappings())
     found = {row["id"]: letter_from(row) for row in shown}
     waiting = [-number for number in numbers if number < 0]
     if waiting:

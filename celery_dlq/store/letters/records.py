@@ -117,7 +117,8 @@ class Letters(ListenedRole[StoreListener]):
             sealing.shown(attempt, one, key, row["sealed_by"])
             for one in self.connection.execute(runs).mappings()
         ]
-        found = letter_from(sealing.shown_letter(with_body(self.connection, row)), attempts)
+        [shown] = sealing.shown_letters([with_body(self.connection, row)])
+        found = letter_from(shown, attempts)
         return found.with_(due_at=waiting.due_at) if waiting else found
 
     @reads
@@ -132,7 +133,7 @@ class Letters(ListenedRole[StoreListener]):
         found = _READ.add_columns(body_of(len(keys))).where(these, self.ours(letter))
         stored = self.connection.execute(found)
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
-        shown = map(sealing_of(self.connection).shown_letter, rows)
+        shown = sealing_of(self.connection).shown_letters(rows)
         return [letter_from(row) for row in shown], count
 
     @reads
@@ -250,7 +251,7 @@ def _texts(
     """The texts that ``these`` selects after the stored id, by the given ids."""
     keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
     found = one_of(connection, letter.c.task_id, [*keys]), is_ours(connection, letter)
-    shown = map(sealing.shown_letter, connection.execute(these.where(*found)).mappings())
+    shown = sealing.shown_letters(connection.execute(these.where(*found)).mappings())
     return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
@@ -350,7 +351,7 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
         letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
     )  # fmt: skip
     these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
-    shown = map(sealing_of(connection).shown_letter, connection.execute(these).mappings())
+    shown = sealing_of(connection).shown_letters(connection.execute(these).mappings())
     return {row["id"]: row for row in shown}
 
 

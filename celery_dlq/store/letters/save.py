@@ -101,8 +101,9 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     given = sorted(aliases.counted_in_groups(connection, fitting), key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally, sealing = Tally(), sealing_of(connection)
+    sealing.find_persons(one.sealed_by for one in stored.values())
     if sealing.ring is not None:
-        sealing.people(item.subject for item in letters if item.subject)
+        sealing.people(one.subject for one in given if one.subject)
     drafts, arrived = [], list[DeadLetter]()
     for task_id, failures in groupby(batch, key=attrgetter("task_id")):
         known = stored.get(task_id)

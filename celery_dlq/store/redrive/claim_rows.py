@@ -65,6 +65,7 @@ def letters_of(
     """The letters of ``rows``, as they were before they were claimed, with this claim."""
     large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
     bodies = read_bodies(connection, large)
+    sealing_of(connection).find_persons(row[_SEALED_BY] for row, _ in rows)
     return [
         claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
         if not row[_SEALED_BY]

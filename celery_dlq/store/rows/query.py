@@ -267,7 +267,8 @@ def newest_message(
     if not found:
         return "", ""
     row = max(found, key=itemgetter("last_failed_at"))
-    return sealing_of(connection).shown_letter(row)["message"], row["sealed_by"]
+    [shown] = sealing_of(connection).shown_letters([row])
+    return shown["message"], row["sealed_by"]
 
 
 def newest_of(fingerprint: Any, state: State, *columns: sa.Column[Any]) -> sa.Select[Any]:

@@ -92,6 +92,8 @@ class Caller:
     ) -> Answer:
         """The answer of ``handler`` about a letter. An exception of the handler is part of the answer,
         unless it ends the process."""
+        if stored.unreadable:
+            return self._failed(stored.unreadable, may_pass=True)
         letter = HandlerLetter(stored, self._read, self._hide, tickets)
         try:
             verdict = handler.function(letter)

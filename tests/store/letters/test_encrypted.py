@@ -256,6 +256,7 @@ def test_without_the_key_lists_work_and_contents_say_why_not(opened, ring):
     assert set(found) == {"a", "b", "p"}
     assert all(one.unreadable and not one.message and one.args is None for one in found.values())
     assert (found["p"].state, found["p"].queue) == (State.PARKED, "celery")
+    assert not any("destroyed" in one.unreadable for one in found.values())
     [group] = blind.groups.find(Filter(), now=LATER)
     assert (group.open_count, group.message) == (2, "")
     [act] = blind.audit.find().rows

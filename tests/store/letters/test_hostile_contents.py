@@ -90,6 +90,7 @@ def test_tasks_that_differ_in_blanks_only_are_counted_together(store):
     assert store.monitoring.stats(T0).by_task == {"shop.charge": 2}
 
 
+@pytest.mark.clear("it compares letters with their key")
 def test_a_megabyte_of_everything(store):
     text, quoted, body = "ü" * 1_000_000, '"' * 500_000, bytes(range(256)) * 4096
     big = letter(

@@ -27,6 +27,7 @@ def read(store, *task_ids: str) -> tuple[str, int]:
     return "".join(one.task_id for one in letters), count
 
 
+@pytest.mark.clear("it compares letters with their key")
 def test_letters_are_read_in_order_with_their_messages(store):
     whole = {name: letter(name, tags=("x",)) for name in "abc"}
     store.letters.save([*whole.values()])

@@ -43,6 +43,7 @@ def state(store, task_id: str = "0d3f"):
 
 
 @pytest.mark.on_servers
+@pytest.mark.clear("it compares letters with their key")
 def test_a_letter_comes_back_whole(store):
     whole = letter(
         "0d3f",
@@ -100,6 +101,7 @@ def test_a_repeated_capture_brings_the_attempts_that_were_missing(store):
     assert found.attempt_count == 2
 
 
+@pytest.mark.clear("it compares letters with their key")
 def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store):
     store.letters.save([failure()])
     redrive(store)
@@ -232,6 +234,7 @@ def test_a_redrive_that_failed_by_a_slow_clock_reopens_a_discarded_letter(store)
 
 
 @pytest.mark.on_servers
+@pytest.mark.clear("it compares letters with their key")
 def test_another_message_under_a_closed_letters_id_replaces_it(store):
     store.letters.save([failure()])
     close(store, "resolved")

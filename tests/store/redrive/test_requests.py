@@ -123,6 +123,7 @@ def test_killed_at_any_step_it_is_done_once(letters, monkeypatch, step):
     assert [one.id for one in letters.operations.find()] == [request]
 
 
+@pytest.mark.clear("it makes a store with other keys")
 def test_of_many_approvers_at_once_one_wins(letters, database_url):
     request, starts = ask(letters, "delete"), Barrier(4)
 
@@ -206,6 +207,7 @@ def test_an_ended_one_keeps_no_changes(letters):
     assert (one.changes, one.shown, len(one.letters)) == ({}, {}, 3)
 
 
+@pytest.mark.clear("it makes a store with other keys")
 def test_a_plan_that_was_changed_needs_the_key_of_the_store(database_url, letters):
     with contextlib.closing(SQLStore(database_url, ring=Keyring({"key": b"k" * 32}))) as sealed:
         made = sealed.requests.get(ask(sealed))

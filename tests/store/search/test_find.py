@@ -45,6 +45,7 @@ def test_the_newest_failure_comes_first(store):
     assert found(store) == ["b", "c", "a"]
 
 
+@pytest.mark.clear("it compares letters with their key")
 def test_a_listed_letter_has_what_a_list_shows(store):
     whole = letter("0d3f", tags=("x",))
     store.letters.save([whole])

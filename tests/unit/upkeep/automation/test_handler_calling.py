@@ -271,3 +271,8 @@ class TestRepairs:
         old = letter(message_release="2026.11")
         call(lambda one: seen.append(one.kwargs) or Leave(), old)
         assert seen == [{"money": "EUX"}]
+
+
+def test_a_handler_gets_no_letter_that_cannot_be_decrypted(call):
+    answer = call(lambda _letter: pytest.fail("called"), letter(unreadable="The key is not here."))
+    assert (answer.verdict, answer.error, answer.may_pass) == (None, "The key is not here.", True)
