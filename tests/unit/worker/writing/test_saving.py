@@ -59,7 +59,7 @@ def test_a_letter_that_cannot_be_encoded_is_in_the_log_and_stops_nothing(writer,
 
 
 def test_what_still_fits_is_spooled_and_the_rest_is_in_the_log(store, clock, tmp_path, caplog):
-    spool = Spool(tmp_path / "spool", max_size=3_300)
+    spool = Spool(tmp_path / "spool", max_size=3_340)
     writer = Writer(lambda: store, spool, size=10, batch_size=10, monotonic=clock)
     store.down, store.gate = True, threading.Event()
     writer.write(letter("first"), lambda: None)
