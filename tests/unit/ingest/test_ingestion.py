@@ -16,7 +16,7 @@ from celery_dlq.worker.grouping import Grouping
 
 WIRING = SimpleNamespace(
     redactor=Redactor(),
-    settings=SimpleNamespace(release="", routes=()),
+    settings=SimpleNamespace(release="", own_namespace="", routes=()),
     grouping=Grouping(Redactor()),
 )
 

@@ -25,7 +25,7 @@ DEATH = {
 
 WIRING = SimpleNamespace(
     redactor=Redactor(),
-    settings=SimpleNamespace(release="1.4.2", routes=()),
+    settings=SimpleNamespace(release="1.4.2", own_namespace="", routes=()),
     grouping=Grouping(Redactor()),
 )
 
@@ -204,7 +204,7 @@ def test_an_ingested_letter_is_on_its_route():
         Route("mail", task="shop.mail"),
         Route("from-the-broker", reason="ingested", exception="broker.rejected", tags=("late",)),
     ]
-    settings = SimpleNamespace(release="", routes=routes)
+    settings = SimpleNamespace(release="", own_namespace="", routes=routes)
     wiring = SimpleNamespace(redactor=Redactor(), settings=settings, grouping=Grouping(Redactor()))
     made = maker(wiring=wiring).make(taken(task_headers(**{"x-death": [DEATH]})), T0).letter
     assert (made.route, made.tags) == ("from-the-broker", ("late",))
