@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.drill import place
 from celery_dlq.drill.account import Account, Facts, Result, account_of
 from celery_dlq.drill.ground import Ground
@@ -80,7 +81,10 @@ def _ground(
         )  # fmt: skip
         plan.write()
         connect = stack.enter_context(place.own_queue(app, plan, own_url))
-        store = SQLStore(direct, timeout=settings.store_timeout)
+        store = SQLStore(
+            direct, timeout=settings.store_timeout, ring=DeadLetterQueue.of(app).keyring,
+            namespaces=settings.namespaces,
+        )  # fmt: skip
         stack.callback(store.close)
         ground = Ground(
             app=app, plan=plan, settings=settings, connect=connect, store=store,
