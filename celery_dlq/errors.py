@@ -98,10 +98,6 @@ class RedriveError(CeleryDLQError):
     """The redrive could not be carried out; run: celery -A <app> dlq doctor."""
 
 
-class SandboxError(RedriveError):
-    """Letters cannot be validated for --validate: another process cannot import the app."""
-
-
 class RepairError(CeleryDLQError):
     """The message cannot be changed in this way; run: celery dlq help repair-letters."""
 

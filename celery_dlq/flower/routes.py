@@ -151,7 +151,6 @@ def _shared(root: str) -> list[Route]:
 PAGES = (
     Route("/dead-letters", overview.OverviewPage, "dlq"),
     Route("/dead-letters/letters", letters.Letters),
-    Route("/dead-letters/compare", letter.Compare),
     *_acts("/dead-letters/letters/{id}", letter.LetterAct, letter.ACTS),
     Route("/dead-letters/letters/{id}/edit", editor.EditPage, act="edit"),
     Route("/dead-letters/of-task/{id}", letter.OfTask),

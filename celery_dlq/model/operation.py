@@ -110,9 +110,10 @@ class Checking:
     max_age_s: float | None = None
     #: Skip letters that failed in this release of the code.
     unless_release: str | None = None
-    #: Run the task's body, or its ``validate()``, in a process of its own first.
-    validate: bool = False
-    validate_timeout_s: float = 30.0
+
+
+#: Fields of :class:`Checking` that operations of release 1.0 have in the store.
+_REMOVED = frozenset({"validate", "validate_timeout_s"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +154,10 @@ class Orders:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Orders:
-        """The inverse of :meth:`to_dict`."""
-        return read_record(cls, data)
+        """The inverse of :meth:`to_dict`. Orders that earlier releases knew are left out."""
+        checking = data.get("checking", {})
+        known = {name: value for name, value in checking.items() if name not in _REMOVED}
+        return read_record(cls, {**data, "checking": known})
 
 
 #: The default orders.

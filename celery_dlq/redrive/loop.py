@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import FunctionHangs, RedriveError, SandboxError, StoreError
+from celery_dlq.errors import FunctionHangs, RedriveError, StoreError
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import Counts, Orders
+from celery_dlq.model.operation import Counts
 from celery_dlq.redrive.broker.message import Sent
 from celery_dlq.redrive.broker.publisher import open_publisher
 from celery_dlq.redrive.broker.queues import open_depths
@@ -26,7 +26,7 @@ from celery_dlq.redrive.broker.trace import Tracing
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.ledger import BatchResult, Ledger, NextStep
 from celery_dlq.redrive.letter.chords import reopen_chords
-from celery_dlq.redrive.letter.repair import Prepared, open_preparation
+from celery_dlq.redrive.letter.repair import Prepared, preparation_of
 from celery_dlq.redrive.pacing import STEP_S
 from celery_dlq.store.base import Operation
 
@@ -41,9 +41,6 @@ CLAIM_LEASE_S = 120.0
 #: Seconds after which the rest of a batch is given back. Functions of the user may be slow, and the claim
 #: must not expire before its letters are sent.
 PREPARE_S = 30.0
-
-#: Errors with which the next run in this process would fail, too.
-_PERMANENT = (SandboxError, FunctionHangs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ def run_operation(
         context.store,
         operation,
         context.clock,
-        batch=_batch_size(operation.orders),
+        batch=operation.orders.pacing.batch or BATCH,
         lease_s=CLAIM_LEASE_S,
         should_stop=should_stop,
     )
@@ -106,16 +103,7 @@ def run_operation(
             run.send_all()
         return RunResult(ledger.close(), run.error, run.is_permanent_error)
     except RedriveError as error:
-        return RunResult(ledger.close(), str(error), isinstance(error, _PERMANENT))
-
-
-def _batch_size(orders: Orders) -> int:
-    most = orders.pacing.batch or BATCH
-    if not orders.checking.validate:
-        return most
-    # The claim must not expire while its letters are validated one after the other.
-    longest_s = orders.checking.validate_timeout_s
-    return max(1, min(most, int(CLAIM_LEASE_S / 2 / longest_s)))
+        return RunResult(ledger.close(), str(error), isinstance(error, FunctionHangs))
 
 
 class Outgoing(NamedTuple):
@@ -131,7 +119,7 @@ class Outgoing(NamedTuple):
 class Run:
     """One run under way.
 
-    :param stack: closes its connections, processes and threads.
+    :param stack: closes its connections and threads.
     """
 
     def __init__(
@@ -143,9 +131,7 @@ class Run:
     ) -> None:
         self._context, self._ledger, self._on_progress = context, ledger, on_progress
         app, claims, orders = context.app, context.store.claims, ledger.operation.orders
-        self._preparation = stack.enter_context(
-            open_preparation(context, orders, ledger.operation.id)
-        )
+        self._preparation = preparation_of(context, orders, ledger.operation.id)
         stack.enter_context(claims.while_redriving())
         self._publisher = stack.enter_context(open_publisher(app))
         self._depths = stack.enter_context(open_depths(app, orders.pacing.max_queue_depth))
@@ -156,8 +142,7 @@ class Run:
         self._marking = stack.enter_context(ThreadPoolExecutor(1, "dlq-mark"))
         # A batch is published while the broker still stores the previous one, unless it may take long: the
         # claim of the previous one might expire.
-        is_slow = self._depths.are_limited or orders.checking.validate
-        self._overlaps = self._publisher.confirms_later and not is_slow
+        self._overlaps = self._publisher.confirms_later and not self._depths.are_limited
         self._ahead: deque[Future[NextStep]] = deque()
         self._outgoing: Outgoing | None = None
         self._marked: Future[None] | None = None
@@ -221,7 +206,7 @@ class Run:
             ready = self._prepared(step.letters, result)
             self._reopen_chords(ready)
         except RedriveError as error:
-            self.error, self.is_permanent_error = str(error), isinstance(error, _PERMANENT)
+            self.error, self.is_permanent_error = str(error), isinstance(error, FunctionHangs)
             result.unsent = [one for one in ids_of(step.letters) if one not in result.skipped]
             return Outgoing(result)
         if not ready:

@@ -62,10 +62,8 @@ def _guard_problems(guard: Guard) -> Iterator[str]:
 def _checking_problems(checking: Checking) -> Iterator[str]:
     if checking.max_redrives is not None and checking.max_redrives < 1:
         yield f"max_redrives must be 1 or more, not {checking.max_redrives!r}."
-    for name in ("max_age_s", "validate_timeout_s"):
-        value = getattr(checking, name)
-        if value is not None and not value > 0:
-            yield f"{name} must be above zero, not {value!r}."
+    if checking.max_age_s is not None and not checking.max_age_s > 0:
+        yield f"max_age_s must be above zero, not {checking.max_age_s!r}."
 
 
 def _repair_problems(repair: Repair) -> Iterator[str]:

@@ -15,7 +15,7 @@ from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.gate import why_never, why_not_alone
 from celery_dlq.redrive.letter.checks import why_no_task
-from celery_dlq.redrive.letter.repair import open_preparation
+from celery_dlq.redrive.letter.repair import preparation_of
 from celery_dlq.store.base import Filter, pages
 
 if TYPE_CHECKING:
@@ -224,17 +224,15 @@ def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator
 
 
 def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
-    """Try the first letters of a redrive of ``wanted``, for a moment. They are not validated, because that
-    runs the user's code, which may take any time.
+    """Try the first letters of a redrive of ``wanted``, for a moment.
 
     :raises RepairError: a change is wrong, or cannot be imported.
     """
     until, trial = context.clock.monotonic() + PATIENCE_S, Trial()
-    quick = replace(orders, checking=replace(orders.checking, validate=False))
     limit = min(orders.pacing.limit or MOST, MOST)
     ids = context.store.claims.first_ids(redrivable(wanted), limit)
     try:
-        for one in _tried(context, ids, quick):
+        for one in _tried(context, ids, orders):
             trial.note(one)
             if context.clock.monotonic() >= until:
                 break
@@ -245,16 +243,16 @@ def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
 
 def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Iterator[Tried]:
     now, redactor = context.clock.now(), context.redactor
-    with open_preparation(context, orders) as preparation:
-        for letter in _read(context.store, ids):
-            made = preparation.prepare(letter, now)
-            yield Tried(
-                task_id=letter.task_id,
-                task=letter.task,
-                change=made.change,
-                why_not=None if made.why_not is None else redactor.text(made.why_not),
-                doubt=redactor.text(made.doubt),
-            )
+    preparation = preparation_of(context, orders)
+    for letter in _read(context.store, ids):
+        made = preparation.prepare(letter, now)
+        yield Tried(
+            task_id=letter.task_id,
+            task=letter.task,
+            change=made.change,
+            why_not=None if made.why_not is None else redactor.text(made.why_not),
+            doubt=redactor.text(made.doubt),
+        )
 
 
 def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:

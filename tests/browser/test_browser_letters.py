@@ -149,26 +149,6 @@ def test_a_group_is_repaired_by_a_function_of_the_app(shop, page):
     assert shop.audited("redrive").detail["repair"] == {"function": "currency in capitals"}
 
 
-def test_two_letters_are_compared(shop, page):
-    ids = [shop.die("shop.charge", number, currency="EUX") for number in (17, 18)]
-    shop.die("shop.ship", 19)
-    page.goto("/dead-letters/letters")
-    compare = page.get_by_role("button", name="Compare two")
-    for task_id in ids:
-        expect(compare).to_be_disabled()
-        page.get_by_label(f"Select {task_id[:8]}").check()
-    compare.click()
-    expect(page.get_by_role("heading", name="Two letters side by side")).to_be_visible()
-    differing = page.locator("#dlq-differing tr", has_text="order_id")
-    expect(differing.locator("mark")).to_have_text(["18", "17"])
-    expect(page.locator("#dlq-same")).to_contain_text("currency")
-    expect(page.locator("#dlq-tracebacks")).to_contain_text("order 17")
-    look_at(page, "compare")
-    page.go_back()
-    page.get_by_label("Select all on this page").check()
-    expect(compare).to_be_disabled()
-
-
 def test_a_letter_is_discarded_with_a_reason(shop, page):
     task_id = shop.die("shop.invoice", 1)
     page.goto(f"/dead-letters/letters/{task_id}")

@@ -270,7 +270,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool("letters", list_letters, "Dead letters, the newest failure first."),
         Tool(
             "letter", show_letter,
-            "One letter in full; with other, in what two letters differ. Ids may be prefixes.",
+            "One letter in full. Its id may be a prefix.",
             refused=frozenset({"--body"}),
         ),
         Tool(

@@ -21,15 +21,12 @@ from celery_dlq.cli.options import (
     moment_option,
 )
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Table, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Field, Part, table_of
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.letter.payload import parameters_of
 from celery_dlq.store.base import ACTS, AuditRow, Filter, Page
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.acts import sentence
-from celery_dlq.view.compare import compared, difference, own_tracebacks
 from celery_dlq.view.fields import as_record
 from celery_dlq.view.letters import WholeLetter, page_of_trace
 from celery_dlq.view.operations import named_values
@@ -87,25 +84,20 @@ def _listed(page: Page) -> Iterator[Part]:
 
 @click.command("show")
 @click.argument("task_id", metavar="ID", shell_complete=complete_letter)
-@click.argument("other", metavar="[OTHER]", required=False, shell_complete=complete_letter)
 @body_option(
     "Also the message's body, with its secrets: in base64; in a table, as a hex dump if its arguments could "
     "not be read and it is not text."
 )
 @format_option
 @pass_session
-def show(session: Session, task_id: str, other: str | None, with_body: bool, form: str) -> None:
-    """Show one letter in full, or compare two.
+def show(session: Session, task_id: str, with_body: bool, form: str) -> None:
+    """Show one letter in full.
 
     Starts with the reason why it died; includes its redrives, changes of its message, and the acts of
     automations.
-    With OTHER, shows in what the two letters differ. ID and OTHER are task ids, or prefixes of them that no
-    other letter has.
+    ID is a task id, or a prefix of it that no other letter has.
     """
     letter = session.letter(task_id)
-    if other is not None:
-        _compare(session, letter, session.letter(other), form)
-        return
     whole = WholeLetter.of(
         session.store, letter, route_owner=session.queue.owner_of(letter.route),
         trace_page=page_of_trace(letter, session.queue.settings.trace_url),
@@ -114,31 +106,6 @@ def show(session: Session, task_id: str, other: str | None, with_body: bool, for
     if with_body:
         record["body"] = base64.b64encode(letter.envelope.body).decode("ascii")
     session.screen.emit(form, record, *letter_parts(whole, session.command, with_body=with_body))
-
-
-def _compare(session: Session, one: DeadLetter, other: DeadLetter, form: str) -> None:
-    """Show in what two letters differ."""
-    session.load_tasks()
-    app, letters = session.cli.app, (one, other)
-    found = compared(letters, lambda task: parameters_of(app, task) or (), times.iso)
-    same = {row.name: row.values[0] for row in found if not row.differs}
-    different = [row for row in found if row.differs]
-    traceback = difference(*own_tracebacks(letters))
-    record = {
-        "task_ids": [letter.task_id for letter in letters],
-        "same": same,
-        "different": {row.name: row.values for row in different},
-        "traceback": traceback,
-    }
-    columns = (Column("", rigid=True), *(Column(letter.task_id, fold=True) for letter in letters))
-    session.screen.emit(
-        form,
-        record,
-        Table(columns, [(row.name, *row.values) for row in different]),
-        "" if different else "Their arguments and facts are the same.",
-        Facts("The same in both", list(same.items())),
-        Block("Traceback: - is only in the first, + only in the second", traceback),
-    )
 
 
 @click.group("audit", cls=NamingGroup, alone="list")

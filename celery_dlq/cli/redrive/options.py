@@ -114,7 +114,6 @@ def _guard_options() -> Options:
 
 
 def _checking_options() -> Options:
-    patience = times.duration(_CHECKING.validate_timeout_s)
     return {
         "again": click.option(
             "--again", is_flag=True,
@@ -123,11 +122,6 @@ def _checking_options() -> Options:
         ),
         "unless_release": click.option(
             "--unless-release", metavar="RELEASE", help="Skip letters that failed in this release."
-        ),
-        "validate": click.option(
-            "--validate", is_flag=True,
-            help="First run each task, or its validate(), in a separate process on this machine, for "
-            f"{patience} at most.",
         ),
     }  # fmt: skip
 

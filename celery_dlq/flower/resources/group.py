@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,8 @@ from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
-from celery_dlq.view.compare import Compared, arguments_of, side_by_side
 from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of
-from celery_dlq.view.letters import named
+from celery_dlq.view.letters import argument_values, named
 from celery_dlq.view.lookup import redacting
 from celery_dlq.view.operations import outcome_text
 from celery_dlq.view.text import counted
@@ -44,8 +43,8 @@ _LETTERS = 10
 #: The range of the chart unless another one is asked for.
 _USUAL_RANGE = "7d"
 
-#: Letters whose arguments are side by side.
-_EXAMPLES = 3
+#: Letters whose arguments are side by side, and arguments of each.
+_EXAMPLES, _ARGUMENTS = 3, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +73,11 @@ class GroupView:
         return self.sample.with_arguments[:_EXAMPLES]
 
     @property
-    def compared(self) -> list[Compared]:
-        """The arguments of :attr:`examples`, side by side."""
-        return side_by_side([arguments_of(letter, self._parameters) for letter in self.examples])
+    def compared(self) -> Mapping[str, Sequence[str | None]]:
+        """The arguments of :attr:`examples` by path, side by side; None if a letter does not have it."""
+        tables = [_arguments_of(letter, self._parameters) for letter in self.examples]
+        paths = dict.fromkeys(path for table in tables for path in table)
+        return {path: [table.get(path) for table in tables] for path in paths}
 
     @property
     def _parameters(self) -> Sequence[str]:
@@ -120,6 +121,14 @@ class GroupView:
             back = "A letter failed again after the decision, so the group was opened."
             found.append(Event(at=group.regressed_at, kind="failure", title=back))
         return sorted(found, key=lambda event: event.at or self.now, reverse=True)[:EVENTS]
+
+
+def _arguments_of(letter: DeadLetter, parameters: Sequence[str]) -> dict[str, str]:
+    """The arguments by path, with the names of ``parameters``; the items of a list are joined."""
+    found: dict[str, list[str]] = {}
+    for path, value in argument_values(letter, parameters, _ARGUMENTS):
+        found.setdefault(path, []).append(value)
+    return {path: ", ".join(values) for path, values in found.items()}
 
 
 def _of_ticket(ticket: GroupTicket) -> Event:

@@ -1,4 +1,4 @@
-"""One letter: why it died, attempts, contents, history and buttons; and two letters side by side."""
+"""One letter: why it died, attempts, contents, history and buttons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from celery_dlq.store.base import AuditRow, Change, Operation
 from celery_dlq.view import automations as facts
 from celery_dlq.view import lookup, times
 from celery_dlq.view.acts import sentence
-from celery_dlq.view.compare import compared, difference, own_tracebacks
 from celery_dlq.view.letters import MESSAGE, ORIGIN, ROUTE, WholeLetter, page_of_trace, said_of
 from celery_dlq.view.operations import why_text
 
@@ -298,25 +297,6 @@ class OfTask(Handler):
         else:
             address = self.links.letter(letter.task_id)
             self.reply({"state": letter.state.value, "address": address})
-
-
-class Compare(Handler):
-    """``/dead-letters/compare?id=…&id=…``"""
-
-    async def get(self) -> None:
-        """Show two letters side by side: their arguments, and then the facts about them."""
-        ids = list(dict.fromkeys(self.known_values("id", "selected").get("id", ())))
-        if len(ids) != 2:
-            raise FilterError(f"Select two letters to compare them, not {len(ids)}.")
-        letters = await self.site.ask(
-            lambda store: [lookup.letter_to_show(store, task_id) for task_id in ids]
-        )
-        one, other = own_tracebacks(letters)
-        values = compared(letters, self.site.parameters, words.moment)
-        self.page(
-            "compare", letters, values=values, diff_of_both=difference(one, other),
-            traceback="\n".join(one),
-        )  # fmt: skip
 
 
 async def load_letter(site: Site, prefix: str, operation_id: str = "") -> LetterView:

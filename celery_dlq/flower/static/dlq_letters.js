@@ -64,8 +64,7 @@
     var found = ticked(), elsewhere = found.elsewhere.length;
     tell(elsewhere ? found.all.length + " selected, " + elsewhere + " of them on other pages." : "");
     document.querySelectorAll("#dlq-list [data-selected]").forEach(function (button) {
-      var isPair = button.dataset.selected === "2", count = found.all.length;
-      button.disabled = isPair ? count !== 2 : !count;
+      button.disabled = !found.all.length;
     });
   }
 

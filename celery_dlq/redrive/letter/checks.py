@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
@@ -21,7 +21,6 @@ from celery_dlq.redrive.broker.queues import Targets
 from celery_dlq.redrive.gate import why_never, why_not_alone
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
-from celery_dlq.redrive.letter.validation import Validator
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -33,24 +32,6 @@ Queues: TypeAlias = Sequence[str] | None
 
 #: Arguments and parameters of a difference that are named, and characters of a name.
 _NAMED, _NAME = 5, 60
-
-
-@contextmanager
-def open_checks(
-    app: Any,
-    orders: Orders,
-    queues: Queues = None,
-    is_approved: Callable[[], bool] = lambda: True,
-) -> Iterator[Checks]:
-    """The checks of one redrive, and the process that validates letters for them if the orders ask for it.
-
-    :param queues: those to which it may send; None for all.
-    :param is_approved: whether a second person has approved it.
-    """
-    checking = orders.checking
-    validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
-    with validated or nullcontext():
-        yield Checks(app, orders, validated, queues, is_approved)
 
 
 class Checked(NamedTuple):
@@ -66,17 +47,20 @@ class Checked(NamedTuple):
 
 class Checks:
     """Checks each letter in the form in which it will be sent, after its repair. The broker's answers about
-    queues are remembered, so each redrive has its own checks."""
+    queues are remembered, so each redrive has its own checks.
+
+    :param queues: those to which it may send; None for all.
+    :param is_approved: whether a second person has approved it.
+    """
 
     def __init__(
         self,
         app: Any,
         orders: Orders,
-        validator: Validator | None = None,
         queues: Queues = None,
         is_approved: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._app, self._checking, self._validator = app, orders.checking, validator
+        self._app, self._checking = app, orders.checking
         self._queues, self._is_approved = queues, cache(is_approved)
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
@@ -128,24 +112,17 @@ class Checks:
         try:
             payload = opened.outline
         except BodyTooLarge as error:
-            return Checked(self._why_unread(letter, error))
+            # It can be sent unread, unless a check depends on the body.
+            if letter.canvas != "chord":
+                return Checked()
+            next_step = "start the chord again, and discard this letter"
+            return Checked(f"{error}, and it is in a chord; {next_step}")
         except PayloadError as error:
             return Checked(str(error))
         why_not, doubt = self._fit(task, payload)
         members = () if why_not else tuple(members_of(letter, payload))
         why_not = why_not or (self._why_not_whole(letter, members, now) if members else None)
-        if why_not is None and self._validator is not None:
-            why_not = self._validator.why_not(letter)
         return Checked(why_not, doubt, members)
-
-    def _why_unread(self, letter: DeadLetter, error: BodyTooLarge) -> str | None:
-        """Why a letter whose body is too large to be read is not sent; None if it may be. It can be sent
-        unread, unless a check depends on the body."""
-        if letter.canvas == "chord":
-            return f"{error}, and it is in a chord; start the chord again, and discard this letter"
-        if self._validator is not None:
-            return f"{error}, so it cannot be validated; send it without --validate"
-        return None
 
     def _fit(self, task: str, payload: Payload) -> tuple[str | None, str]:
         """Why Celery would not send these arguments, None if it would; and why the task may refuse them."""

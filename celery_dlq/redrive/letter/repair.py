@@ -9,8 +9,7 @@ broker other queues, and the result backend may have forgotten a chord.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Orders, Repair
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.letter.checks import Call, Checks, open_checks
+from celery_dlq.redrive.letter.checks import Call, Checks
 from celery_dlq.redrive.letter.chords import ChordMember
 from celery_dlq.redrive.letter.contents import (
     LINE,
@@ -193,10 +192,9 @@ class Preparation:
         return made._replace(why_not=why_not, doubt=doubt, members=members)
 
 
-@contextmanager
-def open_preparation(
+def preparation_of(
     context: RedriveContext, orders: Orders, operation: str | None = None
-) -> Iterator[Preparation]:
+) -> Preparation:
     """The preparation of one redrive.
 
     :param operation: the id of its operation; None for a plan, which is made before an approval.
@@ -205,8 +203,7 @@ def open_preparation(
     repairs = Repairs(context.app, orders.repair, context.redactor)
     has_approved, queues = context.store.requests.has_approved, context.settings.redrive_queues
     is_approved = functools.partial(has_approved, operation) if operation else lambda: True
-    with open_checks(context.app, orders, queues, is_approved) as checks:
-        yield Preparation(repairs, checks)
+    return Preparation(repairs, Checks(context.app, orders, queues, is_approved))
 
 
 def upgraded(app: Any, letter: DeadLetter) -> DeadLetter:

@@ -207,15 +207,3 @@ def test_arguments_that_do_not_fit_any_more(project, died):
     done = project.run("dlq", "redrive", task_id, "--set", "kwargs.x=5", "--yes")
     assert done.returncode == 0, done.stderr
     assert result_of(project, task_id) == 5
-
-
-def test_a_letter_that_fails_in_its_validation_is_not_sent(project, died):
-    task_id = died("terminal", 1)
-    words = ("dlq", "redrive", task_id, "--validate", "--yes")
-    done = project.run(*words)
-    assert done.returncode != 0
-    assert "its validation failed: ValueError: bad currency 1" in done.stdout + done.stderr
-    assert project.letter(task_id).state is State.DEAD
-    project.fixed.touch()
-    assert project.run(*words).returncode == 0
-    assert result_of(project, task_id) == 1

@@ -98,7 +98,7 @@ def plant(store: Store) -> None:
     assert len(held) == 2, held
     store.claims.confirm(OPERATION, "t", {held[0]: f'+ kwargs.pwd = "{SECRET}"'}, now=T0)
     store.claims.skip(
-        OPERATION, "t", {held[1]: f"its validation failed: ValueError: {TEXT}"}, now=T0
+        OPERATION, "t", {held[1]: f"it cannot be checked (ValueError: {TEXT})"}, now=T0
     )
     store.audit.note(
         who="ann", act="redrive", count=1, at=T0,

@@ -143,10 +143,9 @@ def test_pages_and_answers(ann, store, shows):
     found = answers_of(ann, ("old-login",))
     shows(found)
     assert sum(text.startswith("200") for text in found.values()) > 25
-    compared = ann.get("/dead-letters/compare?id=old-login&id=login")
     closed = ann.get("/api/dead-letters?state=discarded&state=dead&limit=50")
-    assert (compared.status, closed.status) == (200, 200)
-    shows({"compared": compared.body, "closed": closed.body})
+    assert closed.status == 200
+    shows({"closed": closed.body})
 
 
 @pytest.mark.nightly
@@ -159,7 +158,7 @@ def test_the_tools_of_an_assistant(app, store, shows):
     calls = {
         "overview": [{}], "groups": [{}], "brief": [{"fingerprint": one} for one in (GROUP, "8888", "8889")],
         "letters": [{}, {"state": [state.value for state in (State.DEAD, State.DISCARDED)]}],
-        "letter": [*({"task_id": one} for one in ids), {"task_id": "login", "other": "old-login"}],
+        "letter": [{"task_id": one} for one in ids],
         "explain": [{"what": "login"}, {"what": GROUP}, {}], "operations": [{}],
         "operation": [{"operation_id": OPERATION}], "docs": [{}], "propose_redrive": [{"all": True}],
     }  # fmt: skip

@@ -73,6 +73,12 @@ orders = st.builds(
 )
 
 
+def test_orders_that_the_store_has_from_release_1_0_are_read():
+    checking = {"max_redrives": 5, "validate": True, "validate_timeout_s": 30.0}
+    assert Orders.from_dict({"checking": checking}) == Orders(checking=Checking(max_redrives=5))
+    assert Orders.from_dict({}) == Orders()
+
+
 @given(orders)
 def test_orders_survive_json(given_orders):
     assert Orders.from_dict(json.loads(json.dumps(given_orders.to_dict()))) == given_orders

@@ -1,6 +1,5 @@
 """The redrive loop on a SQLite store and a publisher that fails as told."""
 
-import contextlib
 import threading
 from datetime import timedelta
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ from support.factories import T0, envelope
 
 from celery_dlq import Filter
 from celery_dlq.model.letter import NO_TASK, Outcome
-from celery_dlq.model.operation import Checking, Guard, OperationState, Orders, Pacing, SendingState
+from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive import loop as module
 from celery_dlq.redrive.broker.message import Sent
@@ -47,18 +46,11 @@ def test_a_batch_is_written_while_the_one_before_is_confirmed(publisher, redrive
     assert set(states().values()) == {"redriven"}
 
 
-@pytest.mark.parametrize(
-    "orders",
-    [
-        Orders(pacing=Pacing(max_queue_depth=100)),
-        Orders(checking=Checking(validate=True)),
-    ],
-    ids=["limit of a queue", "validation"],
-)
-def test_a_slow_batch_waits_for_the_one_before(publisher, redrive, fill, monkeypatch, orders):
+def test_a_slow_batch_waits_for_the_one_before(publisher, redrive, fill, monkeypatch):
     tried = SimpleNamespace(prepare=lambda letter, _now: Prepared(OpenLetter(letter, frozenset())))
-    monkeypatch.setattr(module, "open_preparation", lambda *_: contextlib.nullcontext(tried))
+    monkeypatch.setattr(module, "preparation_of", lambda *_: tried)
     fill(*"abcd")
+    orders = Orders(pacing=Pacing(max_queue_depth=100))
     assert redrive(orders=orders).state is OperationState.DONE
     assert publisher.steps == ["write 1", "confirm 1", "write 2", "confirm 2"]
 

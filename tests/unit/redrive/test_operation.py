@@ -1,9 +1,7 @@
 """The life of operations: made, left to workers, resumed, moved."""
 
 import contextlib
-import sys
 import threading
-import types
 from datetime import timedelta
 from unittest.mock import Mock
 
@@ -22,7 +20,7 @@ from celery_dlq.errors import (
     StoreUnavailable,
     UnknownOperation,
 )
-from celery_dlq.model.operation import Checking, OperationState, Orders, Pacing, Repair
+from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redrive import operation as module
 from celery_dlq.redrive.broker.message import Sent
@@ -252,19 +250,6 @@ class TestLeftToAWorker:
         assert operations.left() == []
         operations.resume(lacking.id, who="tester", detach=True)
         assert [one.id for one in operations.left()] == [lacking.id]
-
-    def test_is_paused_where_its_letters_cannot_be_tried(
-        self, operations, states, fill, monkeypatch
-    ):
-        fill("a")
-        gone = types.SimpleNamespace(app=operations._app)
-        monkeypatch.setitem(sys.modules, "not_a_file", gone)
-        orders = Orders(checking=Checking(validate=True))
-        made = operations.make(Filter(), orders, who="tester", detached=True)
-        ended = operations.carry_on(made.id, never)
-        assert ended.operation.state is OperationState.PAUSED
-        assert ended.operation.cause.startswith("not_a_file:app cannot be imported for --validate")
-        assert states() == {"a": "dead"}
 
     def test_is_not_paused_by_a_process_that_lost_its_lease(self, operations, lacking, monkeypatch):
         lost = contextlib.contextmanager(lambda *_: iter([lambda: False]))

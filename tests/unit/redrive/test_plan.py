@@ -12,10 +12,9 @@ from celery_dlq.errors import (
     OrdersError,
     RedriveError,
 )
-from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
+from celery_dlq.model.operation import Guard, Orders, Pacing, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redrive import plan as module
-from celery_dlq.redrive.letter import checks
 from celery_dlq.redrive.letter.checks import Checked, Checks
 from celery_dlq.redrive.plan import redrivable
 
@@ -142,11 +141,6 @@ class TestTrial:
         plan = operations.plan(Filter(), Orders())
         assert (plan.sendable, plan.is_exact) == (2, False)
         assert plan.notes == ("The others were not checked: The result backend does not answer",)
-
-    def test_nothing_is_validated(self, operations, fill, monkeypatch):
-        monkeypatch.setattr(checks, "Validator", lambda *_, **__: 1 / 0)
-        fill("a")
-        assert operations.plan(Filter(), Orders(checking=Checking(validate=True))).sendable == 1
 
 
 class TestSentAlready:

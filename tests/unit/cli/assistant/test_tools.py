@@ -11,7 +11,6 @@ NEVER = {
     "yes",
     "detach",
     "wait",
-    "validate",
     "transform",
     "set",
     "to_task",

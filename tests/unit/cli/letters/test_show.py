@@ -45,6 +45,12 @@ def whole(store):
     return "0d3f1111-aaaa"
 
 
+def test_it_shows_one_letter_only(run, whole):
+    result = run("show", whole, "0d3f")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Got unexpected extra argument (0d3f)" in result.stderr
+
+
 def test_attempts_are_numbered_through_redrives(run, store):
     runs = attempt(1), attempt(2, minutes=1), attempt(1, redrive=1, minutes=30)
     store.letters.save([letter("again", *runs, redrive_count=1)])

@@ -55,8 +55,7 @@ def test_guard_options(orders):
 
 
 def test_checking_options(orders):
-    found = orders("--unless-release 1.4.2 --validate")
-    assert found.checking == Checking(unless_release="1.4.2", validate=True)
+    assert orders("--unless-release 1.4.2").checking == Checking(unless_release="1.4.2")
     assert orders("--again").checking == Checking(max_redrives=None)
 
 
@@ -75,8 +74,7 @@ def test_repair_options(orders):
 
 #: The orders that only Python gives.
 ONLY_IN_PYTHON = {
-    "enabled", "batch", "window", "least", "in_a_row", "max_redrives", "max_age_s", "validate_timeout_s",
-    "countdown_s",
+    "enabled", "batch", "window", "least", "in_a_row", "max_redrives", "max_age_s", "countdown_s",
 }  # fmt: skip
 
 

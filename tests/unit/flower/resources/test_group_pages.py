@@ -631,10 +631,6 @@ class TestEvidence:
         page = ann.get(f"{GROUPS}/5a5a")
         assert page.find("a", href="/dead-letters/letters?group=5a5a&arg=order_id%3D7") == []
 
-    def test_two_letters_can_be_compared_in_full(self, page):
-        found = [item for item, _ in page.find("a") if "/compare?" in item.get("href", "")]
-        assert found[0]["href"].count("id=") == 2
-
     def test_redrives_of_the_newest_letters_are_counted(self, ann, store, page):
         assert page.find("p", id="dlq-redrives") == []
         redrive(store, "ffff")

@@ -17,7 +17,7 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.model.letter import NO_TASK
 from celery_dlq.model.operation import Checking, Orders, Repair
 from celery_dlq.redrive.letter import checks as module
-from celery_dlq.redrive.letter.checks import Checked, Checks, open_checks
+from celery_dlq.redrive.letter.checks import Checked, Checks
 from celery_dlq.redrive.letter.chords import reopen_chords
 
 NOW = T0 + timedelta(hours=1)
@@ -245,13 +245,10 @@ class TestPayload:
     def test_a_body_that_is_too_large_is_sent_unread(self, app):
         assert Checks(app, Orders()).check(opened(app, bomb(READ_LIMIT)), NOW) == Checked()
 
-    def test_but_not_where_something_has_to_be_known_of_it(self, app):
+    def test_but_not_where_its_chord_has_to_be_known(self, app):
         in_chord = opened(app, bomb(READ_LIMIT, canvas="chord"))
         found = Checks(app, Orders()).check(in_chord, NOW)
         assert "unpacks to more than 64 MiB, and it is in a chord" in found.why_not
-        checks = Checks(app, Orders(), validator=object())
-        found = checks.check(opened(app, bomb(READ_LIMIT)), NOW)
-        assert "so it cannot be validated" in found.why_not
 
     def test_of_celerys_first_protocol(self, why):
         body = json.dumps({"task": "shop.charge", "id": "0d3f", "args": [17], "kwargs": {}})
@@ -328,7 +325,7 @@ class TestQueues:
         self, app, queues, queue, is_allowed
     ):
         sent = envelope(body=b"[[17], {}, {}]", queue=queue, exchange="shop")
-        checks = Checks(app, Orders(), None, queues)
+        checks = Checks(app, Orders(), queues)
         for _ in range(2):  # the second one is quicker
             found = checks.check(opened(app, letter(envelope=sent)), NOW).why_not
             assert (found is None) == is_allowed
@@ -367,12 +364,6 @@ def test_an_unreachable_result_backend(why, monkeypatch):
     )
     with pytest.raises(RedriveError, match="result backend does not answer"):
         why(envelope=sent)
-
-
-def test_nothing_is_validated_unless_it_is_wanted(app):
-    with open_checks(app, Orders()) as checks:
-        made = letter(envelope=envelope(body=b"[[17], {}, {}]"))
-        assert checks.check(opened(app, made), NOW) == Checked()
 
 
 def test_an_unexpected_error_concerns_its_letter_only(why, monkeypatch):

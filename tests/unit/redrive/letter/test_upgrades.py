@@ -10,7 +10,7 @@ from support.factories import T0, envelope, letter
 from celery_dlq.base.redact import Redactor
 from celery_dlq.errors import RepairError
 from celery_dlq.model.operation import Orders, Repair
-from celery_dlq.redrive.letter.checks import open_checks
+from celery_dlq.redrive.letter.checks import Checks
 from celery_dlq.redrive.letter.edit import contents_to_edit, make_edit
 from celery_dlq.redrive.letter.functions import Upgrade, functions_of
 from celery_dlq.redrive.letter.repair import Repairs
@@ -127,8 +127,7 @@ def test_one_that_fails_refuses_the_letter(app, function, why):
 def test_a_message_that_still_fits_no_signature_is_refused_with_the_difference(app):
     add(app, "2027.1", lambda args, kwargs, headers: (args, {"order": 17, "cents": 1}, headers))
     found = repaired(app, message(*NEW, release="2026.12"))
-    with open_checks(app, Orders()) as checks:
-        why = checks.check(found.opened, NOW).why_not
+    why = Checks(app, Orders()).check(found.opened, NOW).why_not
     assert "any more: missing order_id, unexpected kwargs.order; repair" in why
 
 
