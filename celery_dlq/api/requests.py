@@ -78,10 +78,11 @@ class Requests:
             raise OperationError("Another process removes letters now; approve it in a minute.")
         try:
             with kept(tenure, lease):
-                fresh = list[str]()
-                approved = approve(fresh.extend)
+                approved = approve(lambda _ids: None)
                 if approved.state is not RequestState.APPROVED:
                     return approved
+                left_out = approved.result["left_out"]
+                fresh = [one for one in approved.letters if one not in left_out]
                 erasure = self._queue.approved_erasure(
                     fresh, found.changes["where"], found.changes["subject"]
                 )

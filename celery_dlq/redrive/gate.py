@@ -66,13 +66,17 @@ class Gate:
         """
         rule = self.settings.approval
         is_redrive = act == "redrive"
-        has_option = any(redrive_option(self.app, task) != "allow" for task in self.app.tasks)
-        if rule is None and not self.proposes and not (is_redrive and has_option):
+        has_option = is_redrive and any(
+            redrive_option(self.app, task) != "allow" for task in self.app.tasks
+        )
+        if rule is None and not self.proposes and not has_option:
             return
-        tasks = {**self.store.counts.by_task(wanted), **({to_task: 0} if to_task else {})}
+        # The task that they are sent to may be their own, whose letters count.
+        tasks = {**({to_task: 0} if to_task else {}), **self.store.counts.by_task(wanted)}
         count = sum(tasks.values()) + len(archived)
-        if is_redrive and (why_not := self._why_none(tasks)):
-            raise OrdersError(f"Nothing can be sent: {why_not}.")
+        never = [why_never(self.app, task) for task in tasks] if is_redrive else []
+        if never and all(never):
+            raise OrdersError(f"Nothing can be sent: {never[0]}.")
         if not count or not self._needs_second(act, min(count, limit or count), tasks):
             return
         made = self.store.requests.create(
@@ -94,8 +98,3 @@ class Gate:
         if self.proposes and (rule is None or act in rule.acts):
             return True
         return rule is not None and rule.wants(act, count, tasks)
-
-    def _why_none(self, tasks: Collection[str]) -> str | None:
-        """Why none of the letters may be redriven; None if one may."""
-        why = [why_never(self.app, task) for task in tasks]
-        return why[0] if why and all(why) else None

@@ -297,6 +297,24 @@ class TestOtherActs:
             approve(asked.value.request)
         assert queue.store.requests.get(asked.value.request).state is RequestState.OPEN
 
+    def test_an_erasure_whose_approval_was_tried_twice(self, queue, approve, monkeypatch):
+        """The database may have begun the transaction again, after a letter was changed."""
+        erasing = queue.erasure(ids=["a", "b", "c"])
+        lease = queue.store.leases.take("retention", holder="me", seconds=60)
+        with pytest.raises(ApprovalNeeded) as asked:
+            erasing.carry_out(erasing.look(), lease, who=ANN, why="asked by him")
+        queue.store.leases.give_up(lease)
+        queue.edit("c", who=ANN, kwargs={"currency": "USD"})
+        answer = queue.store.requests.answer
+
+        def try_twice(request, begin, **given):
+            begin(["a", "b", "c"])
+            return answer(request, begin, **given)
+
+        monkeypatch.setattr(queue.store.requests, "answer", try_twice)
+        assert approve(asked.value.request).result["left_out"] == {"c": "its message was edited"}
+        assert [one.task_id for one in queue.store.letters.find(CHARGES).letters] == ["c"]
+
     def test_an_erasure_that_was_killed_is_asked_for_again(self, queue, approve, monkeypatch):
         def ask():
             lease = queue.store.leases.take("retention", holder="me", seconds=60)

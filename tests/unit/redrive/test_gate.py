@@ -83,6 +83,13 @@ def test_a_rule_counts_the_letters_and_their_tasks(check, die, store):
     assert requests(store) == [("redrive", 3)]
 
 
+def test_letters_that_are_sent_to_their_own_task_count(check, die, store):
+    die("charge", "charge", "mail")
+    with pytest.raises(ApprovalNeeded):
+        check(rule=Approval(above=2), to_task="shop.charge")
+    assert requests(store) == [("redrive", 3)]
+
+
 def test_no_letters_need_no_one(check, store):
     check(rule=Approval(), proposes=True)
     assert requests(store) == []
