@@ -207,19 +207,20 @@ class AppParts:
         given = self.settings.subject
         if given is None or (args is None and kwargs is None):  # the arguments cannot be read
             return ""
+
+        def said() -> str:
+            found = cast("Callable[..., Any]", find_hook(given))(args, kwargs)
+            return "" if found is None else str(found)  # which is the user's code, too
+
         begin()
-        found = bounded(
-            lambda: [cast("Callable[..., Any]", find_hook(given))(args, kwargs)],
-            given,
-            "dlq_subject",
-        )
+        found = bounded(said, given, "dlq_subject")
         if found is None:
             logger.error(
                 "dlq_subject failed or did not end, so a letter is not sealed with its person's key, and "
                 "dlq forget --subject will not find it; correct the function"
             )
             return ""
-        return "" if found[0] is None else str(found[0])
+        return found
 
     @cached_property
     def hooks(self) -> Hooks:

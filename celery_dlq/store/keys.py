@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from celery_dlq.errors import ContentsSealed
 from celery_dlq.store.database import chain, clock
+from celery_dlq.store.database.namespaces import narrow, seen
 from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
 from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -167,6 +168,7 @@ class Keys(StoreRole):
 
     @writes
     def _note(self, rows: int, who: str) -> None:
+        narrow(self.connection, seen(self.connection)[0])  # one row for the work on all namespaces
         write_audit(
             self.connection, who=who, act="rotate", count=rows, at=clock.now(self.connection),
             detail={"key": self._label},

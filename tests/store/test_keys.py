@@ -7,12 +7,15 @@ import contextlib
 import pytest
 import sqlalchemy as sa
 from support.factories import T0, letter
+from support.stores.writing import submit, wait_until
 
 from celery_dlq import Filter
 from celery_dlq.base.sealing import Keyring, is_sealed
 from celery_dlq.errors import ContentsSealed
-from celery_dlq.store.database.sealing import CONTENTS
+from celery_dlq.spool.directory import Spool
+from celery_dlq.store.database.sealing import CONTENTS, sealing_of
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.writing.writer import Writer
 
 OLD, NEW = {"old": b"o" * 32}, {"new": b"n" * 32}
 
@@ -126,6 +129,29 @@ def test_a_store_whose_key_of_hashes_cannot_be_read_takes_no_letter(with_keys):
     assert len(with_keys(**NEW, **OLD).letters.find(Filter()).letters) == 1
 
 
+def test_a_letter_waits_in_the_spool_until_the_key_of_hashes_is_back(with_keys, tmp_path):
+    with_keys(**OLD).letters.save([died(1)])
+
+    def worker(**keys):
+        spool = Spool(tmp_path / "spool", ring=Keyring(keys))
+        return Writer(lambda: with_keys(**keys), spool, size=9, batch_size=9)
+
+    lacking = worker(**NEW)
+    assert submit(lacking, died(2)) == ["task-0002"]
+    lacking.stop()
+    both = with_keys(**NEW, **OLD)
+    assert both.letters.get("task-0002") is None
+    [line] = [path.read_bytes() for path in (tmp_path / "spool").glob("*.jsonl")]
+    assert b"no room" not in line
+
+    complete = worker(**NEW, **OLD)
+    complete.start()
+    wait_until(lambda: both.letters.get("task-0002") is not None)
+    complete.stop()
+    assert both.letters.get("task-0002").message == "no room for 2"
+    assert both.letters.find(Filter(values=("2",)), limit=5).letters[0].task_id == "task-0002"
+
+
 def test_without_a_ring_nothing_rotates(with_keys):
     with pytest.raises(ContentsSealed, match="set dlq_encryption_keys"):
         with_keys().keys.rotate(who="anna")
@@ -172,3 +198,29 @@ def test_a_new_failure_of_a_person_whose_key_was_destroyed_gets_a_new_key(with_k
     store.letters.save([died(2, subject="customer 7")])
     assert store.letters.get("task-0002").message == "no room for 2"
     assert store.letters.get("task-0001").unreadable
+
+
+def test_one_rotation_is_for_all_namespaces_and_audited_once(with_keys, database_url):
+    with contextlib.ExitStack() as stores:
+
+        def of(names, ring):
+            store = SQLStore(database_url, ring=Keyring(ring), namespaces=names)
+            return stores.enter_context(contextlib.closing(store))
+
+        with_keys(**OLD)
+        for number, name in enumerate("ab"):
+            of([name], OLD).letters.save([died(number, namespace=name)])
+        everywhere = of(None, NEW | OLD)
+        assert everywhere.keys.rotate(who="anna") > 0
+        assert everywhere.keys.left() == 0
+        assert len(everywhere.audit.find(act="rotate").rows) == 1
+        assert of(["b"], NEW).letters.get("task-0001").message == "no room for 1"
+
+
+def test_without_the_keys_what_is_written_of_a_person_is_not_sealed_and_raises_nothing(with_keys):
+    with_keys(**OLD).letters.save([died(1, subject="customer 7")])
+    store = with_keys()
+    [row] = store.transactions.read(
+        lambda connection: [sealing_of(connection).sealer("@" + "0" * 32)]
+    )
+    assert row is None

@@ -253,7 +253,7 @@ class Sealing:
     def _secret(self, person_id: bytes) -> bytes | None:
         if person_id not in self._persons:
             self._find([person_id])
-        return self._persons[person_id]
+        return self._persons.get(person_id)  # without a ring, none was read
 
     def _find(self, ids: Iterable[bytes]) -> None:
         """Read the keys of persons that are not known yet."""

@@ -23,6 +23,11 @@ from celery_dlq.upkeep.step import UpkeepStep
 from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 
+class Unsaid:
+    def __str__(self):
+        raise LookupError("no name")
+
+
 @pytest.fixture
 def app(tmp_path):
     app = Celery("unit", broker="memory://", set_as_current=False)
@@ -308,3 +313,21 @@ def test_a_hook_gets_the_head_of_the_audit_after_each_act(app):
     [head] = heads
     assert (head.n, head.act, head.who) == (1, "discard", "ann")
     assert queue.store.audit.verify(str(head)).breaks == []
+
+
+@pytest.mark.parametrize(
+    ("said", "subject"),
+    [
+        (7, "7"),
+        (0, "0"),
+        ("", ""),
+        (None, ""),
+        ("\udc80", "\udc80"),
+        (10**5_000, ""),
+        (Unsaid(), ""),
+    ],
+    ids=["int", "zero", "empty", "none", "surrogate", "huge", "unsaid"],
+)
+def test_whatever_dlq_subject_returns_no_error_reaches_the_capture(app, said, subject):
+    app.conf.update(dlq_encryption_keys={"k": b"k" * 32}, dlq_subject=lambda args, kwargs: said)
+    assert DeadLetterQueue(app).subject_of([], {}) == subject
