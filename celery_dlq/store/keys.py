@@ -8,7 +8,7 @@ again, and nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -87,7 +87,7 @@ class Keys(StoreRole):
         :param on_progress: called with the number of rows so far, after each transaction.
         :raises ContentsSealed: there is no ring.
         """
-        rows = 0
+        rows, detail = 0, {"key": self._label}
         for table in (key, *_OTHERS, letter):
             after: Sequence[Any] | None = ()
             while after is not None:
@@ -95,7 +95,7 @@ class Keys(StoreRole):
                 rows += done
                 on_progress(rows)
         if rows:
-            self._note(rows, who)
+            self._note(rows, who, detail)
         return rows
 
     @writes
@@ -127,15 +127,14 @@ class Keys(StoreRole):
         """The rows of ``table`` that may have to be sealed again, with all that this needs."""
         named = {*table.primary_key.columns, *(table.c[name] for name in OWNERS[table])}
         contents = [table.c[name] for name in CONTENTS[table]]
-        if table is key:
-            return sa.select(*named, *contents).where(key.c.sealed_by != self._label)
-        if table is not letter:
+        if table in _OTHERS:
             return sa.select(*named, *contents)
+        named.add(table.c.sealed_by)
+        if table is key:
+            return sa.select(*named, *contents)
+        # Also those with the new label: a worker whose first key is the old one may have written to them.
         contents += [content.c[name] for name in CONTENTS[content]]
-        is_old = letter.c.sealed_by != self._label, ~_IS_PERSONS
-        return (
-            sa.select(*named, letter.c.sealed_by, *contents).join(content, OF_LETTER).where(*is_old)
-        )
+        return sa.select(*named, *contents).join(content, OF_LETTER).where(~_IS_PERSONS)
 
     def _sealed_again(self, table: sa.Table, row: Row) -> dict[str, Any] | None:
         """The row, sealed with the first key; None if it is, or if it cannot be read."""
@@ -147,7 +146,7 @@ class Keys(StoreRole):
         except ContentsSealed:
             return None
         if table not in _OTHERS:
-            return {**again, "sealed_by": self._label}
+            again["sealed_by"] = self._label
         return None if again == row else again
 
     def _write(self, table: sa.Table, rows: Sequence[Row]) -> None:
@@ -167,11 +166,11 @@ class Keys(StoreRole):
             self.connection.execute(change, values)
 
     @writes
-    def _note(self, rows: int, who: str) -> None:
+    def _note(self, rows: int, who: str, detail: Mapping[str, str]) -> None:
         narrow(self.connection, seen(self.connection)[0])  # one row for the work on all namespaces
         write_audit(
             self.connection, who=who, act="rotate", count=rows, at=clock.now(self.connection),
-            detail={"key": self._label},
+            detail=detail,
         )  # fmt: skip
 
     def _count(self, table: sa.Table, *found: sa.ColumnElement[bool]) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from support.factories import T0, letter
+from support.factories import T0, attempt, letter
 from support.stores.writing import submit, wait_until
 
 from celery_dlq import Filter
@@ -110,6 +111,34 @@ def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):
     assert tries > 10
     found = with_keys(**NEW).letters.find(Filter(), limit=200).letters
     assert [one.unreadable for one in found] == [""] * 150
+
+
+def test_what_an_old_worker_writes_after_a_rotation_is_sealed_by_the_next_one(with_keys):
+    old, both = with_keys(**OLD, **NEW), with_keys(**NEW, **OLD)
+    first = died(1)
+    old.letters.save([first])
+    both.keys.rotate(who="anna")
+    later = replace(attempt(2, redrive=0, minutes=9), message="no room again")
+    again = {"attempts": (*first.attempts, later), "last_failed_at": later.failed_at}
+    old.letters.save([first.with_(message="no room again", **again)])
+    assert "add it again" in with_keys(**NEW).letters.get("task-0001").unreadable
+    assert both.keys.rotate(who="anna") >= 1
+    found = with_keys(**NEW).letters.get("task-0001")
+    assert [found.message, *(one.message for one in found.attempts)] == [
+        "no room again", "bad currency", "no room again",
+    ]  # fmt: skip
+
+
+def test_a_clear_letter_of_a_person_gets_the_person_s_key_when_it_fails_again(with_keys):
+    first = died(1)
+    with_keys().letters.save([first])
+    later = attempt(2, minutes=9)
+    again = {"attempts": (*first.attempts, later), "last_failed_at": later.failed_at}
+    store = with_keys(**OLD)
+    store.letters.save([first.with_(subject="customer 7", **again)])
+    assert store.keys.counts() == {"@": 1}
+    store.keys.destroy(store.keys.person_id("customer 7"))
+    assert "destroyed" in store.letters.get("task-0001").unreadable
 
 
 def test_what_a_missing_key_has_sealed_stays_and_is_counted(with_keys):

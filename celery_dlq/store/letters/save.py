@@ -223,7 +223,7 @@ def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally, sealing: Seali
         draft.row["attempt_count"] = len(change.facts.attempts)
     if change.rewrites:
         is_whole = change.effect in (Effect.ARRIVED, Effect.REUSED)
-        if is_whole:
+        if is_whole or (draft.stored is not None and not draft.stored.sealed_by):
             draft.sealed_by = sealing.label_for(failure.subject)
         row = {
             **letter_row(failure),
