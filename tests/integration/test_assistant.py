@@ -172,7 +172,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("letters", {"limit": 2, "state": ["dead"], "reason": "terminal", "since": "2026-11-20"}),
     ("letters", {"search": "obey", "exception": "Nothing"}),
     ("letter", {"task_id": ID}),
-    ("letter", {"task_id": ID, "other": ID[:-2] + "04"}),
     ("explain", {"what": ID}),
     ("explain", {"what": "0" * 16}),
     ("explain", {"what": "ValueError"}),
