@@ -59,8 +59,8 @@ class PersonKey:
 PersonKeys = Callable[[bytes], bytes | None]
 
 
-def nobody(_id: bytes) -> None:
-    """Knows no person's key."""
+def no_person(_id: bytes) -> None:
+    """Knows no key of a person."""
 
 
 class Keyring:
@@ -101,7 +101,7 @@ class Keyring:
         self._left -= 1
         return b"".join((self._head, nonce, self._own.encrypt(nonce, value, _bytes_of(place))))
 
-    def open(self, sealed: bytes, place: str, persons: PersonKeys = nobody) -> bytes:
+    def open(self, sealed: bytes, place: str, persons: PersonKeys = no_person) -> bytes:
         """The value that :meth:`seal` was given.
 
         :raises SealBroken: the value was changed, or moved from another place.
@@ -121,7 +121,7 @@ class Keyring:
         sealed = self.seal(text.encode("utf-8", "surrogatepass"), place, person)
         return TEXT_PREFIX + urlsafe_b64encode(sealed).decode("ascii")
 
-    def open_text(self, text: str, place: str, persons: PersonKeys = nobody) -> str:
+    def open_text(self, text: str, place: str, persons: PersonKeys = no_person) -> str:
         """The text that :meth:`seal_text` was given.
 
         :raises ContentsSealed: as :meth:`open`.
@@ -142,7 +142,7 @@ class Keyring:
         return sealed.startswith((_BY_PERSON, _BY_RING + self._first))
 
     def _renew(self) -> None:
-        """Make a new key for this process, because a key may seal only so many values."""
+        """Make a new key for this process, because a key may seal only a limited number of values."""
         key, nonce = secrets.token_bytes(KEY_SIZE), secrets.token_bytes(_NONCE_SIZE)
         wrapped = self._cipher(self._secrets[self._first]).encrypt(nonce, key, self._first)
         self._own, self._left = self._cipher(key), _VALUES_PER_KEY
@@ -177,10 +177,16 @@ def is_sealed(value: str | bytes) -> bool:
     return value.startswith((_BY_RING, _BY_PERSON))
 
 
-def label_in(sealed: bytes) -> str:
-    """The end of the label of the key that sealed a value: the beginning of the key's hash; empty if a
-    person's key did."""
-    return sealed[len(_BY_RING) :][:_ID_SIZE].hex()[:8] if sealed.startswith(_BY_RING) else ""
+def needed(ring: Keyring | None) -> Keyring:
+    """``ring``, to open a sealed value.
+
+    :raises ContentsSealed: this process has none.
+    """
+    if ring is None:
+        raise ContentsSealed(
+            f"The contents are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
+        )
+    return ring
 
 
 def read_keys(given: Any) -> dict[str, bytes]:

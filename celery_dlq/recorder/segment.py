@@ -22,8 +22,8 @@ from weakref import WeakSet
 
 from celery_dlq.base.codec import decode_table, encode_table, quick_json
 from celery_dlq.base.process import mapped
-from celery_dlq.base.sealing import Keyring, is_sealed
-from celery_dlq.errors import ContentsSealed, SealBroken, page
+from celery_dlq.base.sealing import Keyring, is_sealed, needed
+from celery_dlq.errors import SealBroken
 
 #: Magic bytes and the version of this layout, and their checksum.
 _NAMED = b"celery_dlq recorder\n" + (1).to_bytes(4, "little")
@@ -358,12 +358,8 @@ def opened(facts: bytes, body: bytes, ring: Keyring | None) -> tuple[bytes, byte
     """
     if not is_sealed(facts):
         return facts, body
-    if ring is None:
-        raise ContentsSealed(
-            f"Its messages are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
-        )
     try:
-        both = ring.open(facts, _PLACE)
+        both = needed(ring).open(facts, _PLACE)
     except SealBroken as error:
         raise ValueError(str(error)) from error
     end = _FACTS.size + _FACTS.unpack_from(both)[0]

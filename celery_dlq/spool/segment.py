@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from celery_dlq.base.process import DIRECTORY_MODE, private_opener, try_lock
-from celery_dlq.base.sealing import Keyring
-from celery_dlq.errors import ContentsSealed, SealBroken, page
+from celery_dlq.base.sealing import Keyring, needed
+from celery_dlq.errors import SealBroken
 from celery_dlq.model.letter import DeadLetter, Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -91,12 +91,8 @@ def _record_of(data: Any, ring: Keyring | None) -> Record:
 
 
 def _opened(kind: str, sealed: str, ring: Keyring | None) -> Any:
-    if ring is None:
-        raise ContentsSealed(
-            f"Letters in it are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
-        )
     try:
-        return json.loads(ring.open_text(sealed, _place(kind)))
+        return json.loads(needed(ring).open_text(sealed, _place(kind)))
     except SealBroken as error:
         raise ValueError(str(error)) from error
 

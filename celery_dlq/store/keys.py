@@ -138,11 +138,8 @@ class Keys(StoreRole):
 
     def _sealed_again(self, table: sa.Table, row: Row) -> dict[str, Any] | None:
         """The row, sealed with the first key; None if it is, or if it cannot be read."""
-        sealing = sealing_of(self.connection)
         try:
-            again = sealing.seal_again(table, row)
-            if table is letter:
-                again = sealing.seal_again(content, again)
+            again = sealing_of(self.connection).seal_again(table, row)
         except ContentsSealed:
             return None
         if table not in _OTHERS:

@@ -104,9 +104,7 @@ class Requests(StoreRole):
             select(request).where(self.ours(request)).order_by(request.c.at.desc(), request.c.id)
         )
         rows = self.connection.execute(newest.limit(limit)).mappings()
-        sealing = sealing_of(self.connection)
-        opened = (sealing.open(request, row, row["id"]) for row in rows)
-        return [_request_from(row).shown_at(now) for row in opened]
+        return [_request_from(_opened(self.connection, row)).shown_at(now) for row in rows]
 
     @reads
     def has_approved(self, operation_id: str) -> bool:
@@ -201,8 +199,7 @@ def lapse(connection: Connection, now: datetime) -> None:
         request.c.expires_at <= now,
     )
     for row in connection.execute(old.with_for_update()).mappings().all():
-        opened = sealing_of(connection).open(request, row, row["id"])
-        over = replace(_request_from(opened), state=RequestState.EXPIRED)
+        over = replace(_request_from(_opened(connection, row)), state=RequestState.EXPIRED)
         _write(connection, over)
         _note(connection, over, "lapse", over.who, "", now)
 
@@ -213,7 +210,11 @@ def _row(connection: Connection, request_id: str, *, is_locked: bool = False) ->
     row = connection.execute(stored).mappings().one_or_none()
     if row is None:
         raise UnknownRequest
-    return sealing_of(connection).open(request, row, request_id)
+    return _opened(connection, row)
+
+
+def _opened(connection: Connection, row: Row) -> Row:
+    return sealing_of(connection).open(request, row, row["id"])
 
 
 def _request_from(row: Row) -> Request:

@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from celery_dlq.base.sealing import KEY_SIZE, Keyring, PersonKey, is_sealed
-from celery_dlq.errors import ContentsSealed, page
+from celery_dlq.base.sealing import KEY_SIZE, Keyring, PersonKey, is_sealed, needed
+from celery_dlq.errors import ContentsSealed
 from celery_dlq.settings import own
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
@@ -177,12 +177,12 @@ class Sealing:
 
     def seal_again(self, table: sa.Table, row: Row) -> dict[str, Any]:
         """``row`` with its contents sealed with the first key of the ring. Those that are sealed with it stay
-        as they are, and so do those of persons.
+        as they are, and so do those of persons. The row of a letter has the columns of its contents, too.
 
         :raises ContentsSealed: as :meth:`open`.
         """
         owner, ring, old = owner_of(table, row), self.ring, {}
-        for name in CONTENTS[table]:
+        for name in _names(table):
             if (row[name] or name == "body") and not (
                 ring and is_sealed(row[name]) and ring.is_current(row[name])
             ):
@@ -243,11 +243,8 @@ class Sealing:
         return PersonKey(person_id, secret)
 
     def _open(self, value: Any, place: str) -> Any:
-        if self.ring is None:
-            raise ContentsSealed(
-                f"The contents are encrypted; set dlq_encryption_keys here, too. See {page('encryption')}."
-            )
-        open_ = self.ring.open_text if isinstance(value, str) else self.ring.open
+        ring = needed(self.ring)
+        open_ = ring.open_text if isinstance(value, str) else ring.open
         return open_(value, place, self._secret)
 
     def _secret(self, person_id: bytes) -> bytes | None:

@@ -135,7 +135,7 @@ def _lock_batch(
 ) -> tuple[Sequence[DeadLetter], dict[str, Stored]]:
     """``batch``, each letter with the id under which it is kept; and the letters stored under these ids.
 
-    :raises RecordRefused: one of these is encrypted, and there are no keys here.
+    :raises RecordRefused: one of these is encrypted, and this process has no keys.
     """
     stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
     sealed = [one.task_id for one in stored.values() if one.sealed_by]
@@ -174,7 +174,7 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     ]
     sealing, sealed_by = sealing_of(connection), {one.task_id: one.sealed_by for one in stored}
     for table, key, body in all_bodies:
-        # A body that cannot be read is no body of these messages: they get letters of their own.
+        # A body that cannot be read is not compared, so the new message gets a letter of its own.
         with contextlib.suppress(ContentsSealed):
             row = sealing.open(table, {"body": body}, key, sealed_by[key])
             found[key].add(identity(tasks[key], digest_of(row["body"]), names[key]))

@@ -13,7 +13,6 @@ from celery_dlq.base.sealing import (
     Keyring,
     PersonKey,
     is_sealed,
-    label_in,
     read_keys,
 )
 from celery_dlq.errors import ContentsSealed, SettingsError
@@ -24,6 +23,11 @@ PLACE = "4711/body"
 
 def ring(**keys: bytes) -> Keyring:
     return Keyring(keys or {"new": NEW, "old": OLD})
+
+
+def old_hash() -> str:
+    """The beginning of the hash of a key, which ends its label."""
+    return ring(old=OLD).label.rpartition(".")[2]
 
 
 @given(st.text(alphabet=st.characters(codec=None, categories=None)))
@@ -45,13 +49,13 @@ def test_bytes_come_back_and_are_not_in_the_sealed_value(value: bytes) -> None:
 def test_a_ring_whose_first_key_is_another_one_still_reads() -> None:
     sealed = ring(old=OLD).seal(b"4711", PLACE)
     assert ring(new=NEW, old=OLD).open(sealed, PLACE) == b"4711"
-    assert label_in(sealed) == ring(old=OLD).label.rpartition(".")[2]
+    assert old_hash() in sealed.hex()
     assert ring(new=NEW, old=OLD).label != ring(old=OLD).label
 
 
 def test_a_ring_without_the_key_names_it_by_its_hash() -> None:
     sealed = ring(old=OLD).seal(b"4711", PLACE)
-    with pytest.raises(ContentsSealed, match=label_in(sealed)):
+    with pytest.raises(ContentsSealed, match=old_hash()):
         ring(new=NEW).open(sealed, PLACE)
 
 
@@ -91,7 +95,7 @@ def test_a_person_s_value_needs_the_key_of_the_person() -> None:
     sealed = ring().seal(b"4711", PLACE, person)
     known = {person.id: person.secret}
     assert ring().open(sealed, PLACE, known.get) == b"4711"
-    assert label_in(sealed) == ""
+    assert all(one.rpartition(".")[2] not in sealed.hex() for one in ring().labels)
     with pytest.raises(ContentsSealed, match="destroyed"):
         ring().open(sealed, PLACE)
 
