@@ -44,8 +44,7 @@ PROBING_S = 2.0
 #: Seconds after which a probe is overdue: no worker still has a breaker for that task, so its circuit will
 #: never be closed.
 OVERDUE = timedelta(seconds=60)
-#: The most messages per second that are released, because their workers and services may be as new to the load
-#: as the broker.
+#: The most messages per second that are released: the services that their tasks need may have been away, too.
 RATE = 1_000
 #: Messages that are put off together come back in this many parts.
 PARTS = 10
