@@ -51,7 +51,7 @@ def list_letters(
     """List dead letters, newest failure first."""
     wanted = checked(session, wanted)
     # A program needs whole pages, and can wait.
-    patience_s = None if form != "table" and session.has_patience else _PATIENCE_S
+    patience_s = _PATIENCE_S if form == "table" else None
     page = session.store.letters.find(wanted, limit=limit, after=after, patience_s=patience_s)
     rows = [
         records.letter_record(letter, owner=session.queue.owner_of(letter.route))
