@@ -12,7 +12,6 @@ import click
 
 from celery_dlq.base.known import unknown_name
 from celery_dlq.classify.traceback_parser import Written, parse
-from celery_dlq.cli.completion import complete_explained
 from celery_dlq.cli.letters.schedule import find_task, schedule_parts, schedule_record
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, facts_of, table_of
@@ -69,7 +68,6 @@ Explained = tuple[dict[str, Any], list[Part]]
     "what",
     metavar="[ID|GROUP|EXCEPTION|TASK|FILE]",
     required=False,
-    shell_complete=complete_explained,
 )
 @click.option(
     "--unknown",
