@@ -41,8 +41,7 @@ from celery_dlq.worker.message import Contents
 NAMES = {
     "id": (TASK_ID, "5ec4e7bb", "5ec4e7cc", "unread", "pickled", "packed", "login", "old-login", OPERATION),
     "fingerprint": (GROUP,), "act": ("note", "cancel"),
-    "name": ("charges", "letters.csv", "letters.jsonl", "groups.csv", "groups.jsonl", "audit.csv",
-             "audit.jsonl"),
+    "name": ("charges",),
 }  # fmt: skip
 
 #: Pages for people who change a message, and so must see it. They say so.
@@ -140,7 +139,7 @@ def answers_of(ann, ids):
 def test_pages_and_answers(ann, store, shows):
     found = answers_of(ann, ("old-login",))
     shows(found)
-    assert sum(text.startswith("200") for text in found.values()) > 25
+    assert sum(text.startswith("200") for text in found.values()) > 20
     closed = ann.get("/api/dead-letters?state=discarded&state=dead&limit=50")
     assert closed.status == 200
     shows({"closed": closed.body})
