@@ -223,7 +223,7 @@ def check(queue: DeadLetterQueue, task_id: str, draft: Draft | None) -> EditView
         problem=f"{_who_changed(queue, letter, draft)} {_OPEN_AGAIN}" if is_outdated else problem,
         is_outdated=is_outdated,
         diff=diff,
-        parameters=call and call.parameters,
+        parameters=call.parameters if call else None,
         misfit=call.misfit(contents["args"], contents["kwargs"]) if call and is_read else "",
         often=has_been_redriven_often(letter),
     )
