@@ -119,7 +119,7 @@ def look(queue: DeadLetterQueue) -> list[str]:
 def redrive(queue: DeadLetterQueue) -> int:
     wanted = Filter(group="9c1e")
     orders = Orders(
-        pacing=Pacing(limit=100, rate=50, ramp_s=120, canary=5),
+        pacing=Pacing(limit=100, rate=50, canary=5),
         guard=Guard(ratio=0.1),
         checking=Checking(max_redrives=None),
         repair=Repair(to_queue="slow"),
