@@ -43,7 +43,7 @@ class Unsent:
     error: Exception
     #: Whether the broker may have taken it.
     in_doubt: bool = False
-    #: Whether the broker could not be reached.
+    #: Whether the broker could not be reached, or did not answer.
     is_away: bool = False
 
 
@@ -75,7 +75,12 @@ def transmit(
     except (OperationalError, OSError, MessageNacked, *broker_errors(connection)) as error:
         # An answer that comes later must not be taken for that of another message.
         _give_up(producer, connection)
-        return Unsent(error, in_doubt=not (_never_reached(error) or _is_refusal(connection, error)))
+        return Unsent(
+            error,
+            in_doubt=not (_never_reached(error) or _is_refusal(connection, error)),
+            # RabbitMQ accepts connections, but no message, while its memory or its disk is full.
+            is_away=type(error).__name__ == "TimeoutError",
+        )
     return None
 
 
