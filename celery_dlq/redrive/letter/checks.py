@@ -18,7 +18,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
-from celery_dlq.redrive.gate import why_never, why_not_alone
+from celery_dlq.redrive.gate import why_held
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
 
@@ -93,7 +93,7 @@ class Checks:
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
-            or why_never(self._app, letter.task, task)
+            or why_held(self._app, "never", letter.task, task)
             or self._why_not_approved(letter.task, task)
             or why_excluded(letter, self._checking, now)
             or _why_forbidden(letter.queue, self._queues)
@@ -104,7 +104,7 @@ class Checks:
         return why
 
     def _why_not_approved(self, *tasks: str) -> str | None:
-        why = why_not_alone(self._app, *tasks)
+        why = why_held(self._app, "approve", *tasks)
         return why if why and not self._is_approved() else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
