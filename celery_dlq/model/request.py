@@ -93,11 +93,9 @@ class RequestState(str, Enum):
 
     #: It waits for approval.
     OPEN = "open"
-    #: It was approved, and its act runs; or the process that ran it was killed.
-    APPROVED = "approved"
     REFUSED = "refused"
     EXPIRED = "expired"
-    #: It was approved, and its act was carried out, or begun by an operation.
+    #: It was approved, and its act was carried out, or begun: by an operation, or an erasure.
     DONE = "done"
     #: It was approved, and nothing could be done; the result says why.
     FAILED = "failed"

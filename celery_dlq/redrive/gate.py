@@ -63,8 +63,9 @@ class Gate:
             letters = self.store.requests.freeze(wanted)
             wanted = replace(wanted, ids=(*letters,) or ("",))
         tasks = self.store.counts.by_task(wanted)
-        if act == "redrive" and (never := self.why_none(tasks, to_task)):
-            raise OrdersError(f"Nothing can be sent: {never}.")
+        never = [why_held(self.app, "never", task, to_task or task) for task in tasks]
+        if act == "redrive" and never and all(never):
+            raise OrdersError(f"Nothing can be sent: {never[0]}.")
         count = sum(tasks.values()) + len(archived)
         if not self.why_second(act, min(count, limit or count), tasks, to_task):
             return wanted
@@ -80,11 +81,6 @@ class Gate:
             f"letters and Requests. See: celery -A <app> dlq requests show {made.id}",
             made.id,
         )
-
-    def why_none(self, tasks: Collection[str], to_task: str | None) -> str | None:
-        """Why no letter of these tasks may be redriven; None if some may."""
-        why = [why_held(self.app, "never", task, to_task or task) for task in tasks]
-        return why[0] if all(why) and why else None
 
     def why_second(
         self, act: str, count: int, tasks: Collection[str], to_task: str | None = None

@@ -25,12 +25,12 @@ from celery_dlq.store.database.namespaces import is_ours, narrow
 from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import change, letter, operation, request
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.letters.acts import Act
+from celery_dlq.store.letters.acts import MEMBER, delete_rows
 from celery_dlq.store.redrive.claims import first_ids
 from celery_dlq.store.redrive.history import save_edit
 from celery_dlq.store.redrive.operations import create_operation
-from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import narrow_to, one_of
+from celery_dlq.store.rows.audit import by_filter, write_audit
+from celery_dlq.store.rows.query import narrow_to, one_of, without_claimed
 from celery_dlq.store.rows.rows import Row, fit
 
 #: The most letters of one request: their ids and versions are kept in one text.
@@ -70,7 +70,9 @@ class Requests(StoreRole):
         return letters
 
     @writes
-    def create(self, /, wanted: Filter, *, who: str, expires_after_s: float, **given: Any) -> Request:
+    def create(
+        self, /, wanted: Filter, *, who: str, expires_after_s: float, **given: Any
+    ) -> Request:
         """Write a new request for letters of ``wanted``; audited.
 
         :param given: its act, reason, letters and changes, by the names of its fields.
@@ -146,13 +148,6 @@ class Requests(StoreRole):
             self.connection.execute(delete(request).where(*old))
 
     @writes
-    def end(self, request_id: str, letters: int) -> Request:
-        """Record of an act that the caller has carried out how many letters it was done to."""
-        found = _one(self.connection, request_id, is_locked=True)
-        found = replace(found, state=RequestState.DONE, result={**found.result, "letters": letters})
-        return _write(self.connection, found)
-
-    @writes
     def _answer(
         self, request_id: str, who: str, why: str, begin: Begin | None
     ) -> tuple[Request, str]:
@@ -178,28 +173,28 @@ class Requests(StoreRole):
         left_out = _differences(approved.letters, stored)
         fresh = [task_id for task_id in approved.letters if task_id not in left_out]
         result: dict[str, Any] = {"letters": len(fresh), "left_out": left_out}
-        state, what = RequestState.DONE, begin(fresh) if fresh else None
-        if not fresh or (isinstance(what, Edit) and not self._save(what)):
+        what, state = begin(fresh) if fresh else None, RequestState.DONE
+        searched = self._transactions.searched
+        if not fresh or (isinstance(what, Edit) and not save_edit(self.connection, what, searched)):
             state, result["why"] = RequestState.FAILED, "every letter has changed since"
         elif isinstance(what, Operation):
             create_operation(self.connection, what, repair=approved.shown)
             result["operation"] = what.id
         elif approved.act == "delete":
-            result["letters"] = self._delete(approved, fresh, now)
-        elif approved.act == "forget":
-            state = RequestState.APPROVED
+            result["letters"] = _delete(self.connection, approved, fresh, now)
         return replace(approved, state=state, result=result)
 
-    def _save(self, edit: Edit) -> bool:
-        return save_edit(self.connection, edit, self._transactions.searched)
 
-    def _delete(self, approved: Request, ids: Sequence[str], now: datetime) -> int:
-        wanted = Filter(ids=tuple(ids), states=frozenset(approved.states))
-        act = Act(
-            name="delete", target=None, wanted=wanted, sources=wanted.states, who=approved.who,
-            why=approved.why, at=now,
-        )  # fmt: skip
-        return act.carry_out_within(self.connection)
+def _delete(connection: Connection, approved: Request, ids: Sequence[str], now: datetime) -> int:
+    """Delete letters, which are locked."""
+    its = select(*MEMBER).where(one_of(connection, letter.c.task_id, ids))
+    rows = without_claimed(connection, connection.execute(its).mappings().all())
+    delete_rows(connection, rows)
+    write_audit(
+        connection, who=approved.who, act="delete", count=len(rows), why=approved.why, at=now,
+        detail=by_filter(Filter(ids=tuple(ids))),
+    )  # fmt: skip
+    return len(rows)
 
 
 def _one(connection: Connection, request_id: str, *, is_locked: bool = False) -> Request:
@@ -237,7 +232,7 @@ def _digest(connection: Connection, text: str) -> str:
 
 def _values(connection: Connection, one: Request) -> dict[str, Any]:
     """The row of a request. After its end, it has no values of messages any more."""
-    if one.state not in (RequestState.OPEN, RequestState.APPROVED):
+    if one.state is not RequestState.OPEN:
         one = replace(one, changes={}, shown={})
     record = dump_json(record_of(one, "why"))
     texts = {**fit(request, {"why": one.why}), "record": record}

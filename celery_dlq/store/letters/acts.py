@@ -4,7 +4,7 @@ act's audit row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -32,9 +32,6 @@ from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
 
 #: The most letters of one transaction.
 CHUNK = 1_000
-
-#: Changes the next letters, up to a moment; returns how many, and the act for the letters after them.
-Change = Callable[[datetime, OngoingAct], tuple[int, OngoingAct]]
 
 #: The columns that the counts and a change need.
 MEMBER = (
@@ -64,23 +61,11 @@ class Act:
 
         :raises StoreError: the store failed. The chunks before that stay changed.
         """
-        portion = Portion(CHUNK)
-
-        def write(until: datetime, ongoing: OngoingAct) -> tuple[int, OngoingAct]:
-            return portion.attempt(partial(self._write_chunk, transactions, until, ongoing))
-
-        return self._change_all(transactions.read(self.newest_failure), write)
-
-    def carry_out_within(self, connection: Connection) -> int:
-        """:meth:`carry_out`, in a transaction of the caller."""
-        return self._change_all(
-            self.newest_failure(connection), partial(self.change_chunk, connection)
-        )
-
-    def _change_all(self, until: datetime | None, change: Change) -> int:
-        total, ongoing = 0, self.ongoing
+        until = transactions.read(self.newest_failure)
+        total, portion, ongoing = 0, Portion(CHUNK), self.ongoing
         while until is not None:
-            changed, ongoing = change(until, ongoing)
+            step = partial(self._write_chunk, transactions, until, ongoing)
+            changed, ongoing = portion.attempt(step)
             if not changed:
                 break
             total += changed

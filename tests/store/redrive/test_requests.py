@@ -91,6 +91,15 @@ def test_too_many_letters_are_not_frozen(letters, monkeypatch):
     assert (letters.requests.find(), acts(letters)) == ([], [])
 
 
+def test_those_that_wait_are_listed_before_all_others(letters):
+    waits = [ask(letters), ask(letters)]
+    ended = [ask(letters) for _ in range(3)]
+    for request in ended:
+        letters.requests.answer(request, None, who="x")
+    found = [one.id for one in letters.requests.find(limit=1)]
+    assert (found[:2], found[2:]) == (waits[::-1], ended[-1:])
+
+
 def test_an_approval_begins_the_operation_in_one_transaction(letters):
     request = ask(letters)
     done = letters.requests.answer(request, redrive(request), who=BOB, why="looks good")

@@ -150,6 +150,15 @@ def test_an_approval_is_used_once(queue, ask, approve, refused):
     assert begun(queue) == [request]
 
 
+def test_a_letter_that_was_edited_after_the_approval_is_named(queue, ask, approve):
+    request = ask()
+    approve(request)
+    queue.edit("a", who=ANN, kwargs={"currency": "USD"})
+    assert queue.store.requests.changed(request, ["a", "b"]) == {"a": "its message was edited"}
+    assert queue.store.requests.changed(request, ["x"]) == {"x": "it is no longer in the store"}
+    assert queue.store.requests.changed("another", ["a"]) == {}
+
+
 def test_a_repeated_act_is_a_new_request(queue, ask, approve):
     approve(ask())
     assert ask() not in begun(queue)
@@ -332,7 +341,7 @@ class TestOtherActs:
         with pytest.raises(KeyboardInterrupt):
             approve(killed)
         monkeypatch.undo()
-        assert queue.store.requests.get(killed).state is RequestState.APPROVED
+        assert queue.store.requests.get(killed).state is RequestState.DONE
         with pytest.raises(RequestRefused, match="already approved by bob"):
             approve(killed)
         assert queue.store.counts.letters(CHARGES) == 3
