@@ -105,20 +105,19 @@ class Requests(StoreRole):
         return [*_read(self.connection, waiting), *_read(self.connection, others)]
 
     @reads
-    def has_approved(self, operation_id: str) -> bool:
-        """Whether an operation is that of a request which was approved."""
-        done = request.c.id == operation_id, request.c.state == RequestState.DONE.value
-        return self.connection.execute(select(request.c.id).where(*done)).first() is not None
+    def approved(self, operation_id: str) -> Mapping[str, str] | None:
+        """The letters of an operation that a second person has approved, as they were when it was asked for;
+        None for another operation."""
+        found = _read(self.connection, select(request).where(request.c.id == operation_id))
+        return next((one.letters for one in found if one.state is RequestState.DONE), None)
 
     @reads
-    def changed(self, operation_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """Of the letters that an operation has claimed, those that are not as they were when its request was
-        made, each with the reason. Empty for an operation without a request."""
-        for found in _read(self.connection, select(request).where(request.c.id == operation_id)):
-            # Without the state, which is that of a claim; a claim takes only letters in the states of a plan.
-            plan = {one: found.letters.get(one, "not planned").rpartition(" ")[0] for one in ids}
-            return _differences(plan, _versions(self.connection, ids))
-        return {}
+    def changed(self, plan: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
+        """Of letters that a claim holds, those that are not as they were in ``plan``, each with the
+        reason."""
+        # Without the state, which is that of the claim; it takes only letters in the states of the plan.
+        before = {one: plan.get(one, "not planned").rpartition(" ")[0] for one in ids}
+        return _differences(before, _versions(self.connection, ids))
 
     def answer(self, request_id: str, begin: Begin | None, *, who: str, why: str = "") -> Request:
         """Refuse a request, or approve it. If it needs no further approval, its act is carried out, or begun,

@@ -4,7 +4,7 @@ and its arguments against the task's signature. A letter that fails a check is s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -58,10 +58,10 @@ class Checks:
         app: Any,
         orders: Orders,
         queues: Queues = None,
-        is_approved: Callable[[], bool] = lambda: True,
+        is_approved: bool = True,
     ) -> None:
         self._app, self._checking = app, orders.checking
-        self._queues, self._is_approved = queues, cache(is_approved)
+        self._queues, self._is_approved = queues, is_approved
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
@@ -105,7 +105,7 @@ class Checks:
 
     def _why_not_approved(self, *tasks: str) -> str | None:
         why = why_held(self._app, "approve", *tasks)
-        return why if why and not self._is_approved() else None
+        return why if why and not self._is_approved else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
         letter, task = opened.letter, task_of(opened.letter)

@@ -107,8 +107,8 @@ def test_an_approval_begins_the_operation_in_one_transaction(letters):
     assert letters.operations.get(request).wanted.ids == ("c", "a", "b")
     [answer] = letters.requests.get(request).answers
     assert (answer.who, answer.approves, answer.why) == ("bob", True, "looks good")
-    assert letters.requests.has_approved(request)
-    assert not letters.requests.has_approved("another")
+    assert [*letters.requests.approved(request)] == ["c", "a", "b"]
+    assert letters.requests.approved("another") is letters.requests.approved(ask(letters)) is None
 
 
 @pytest.mark.parametrize("step", ["create_operation", "_write", "_note"])
@@ -204,7 +204,7 @@ def test_one_stays_as_long_as_its_operation(letters, monkeypatch):
     letters.requests.answer(request, redrive(request), who=BOB)
     with later(monkeypatch, letters, days=9):
         letters.requests.prune(requests.clock.now(None))
-    assert letters.requests.has_approved(request)
+    assert letters.requests.approved(request)
 
 
 def test_an_ended_one_keeps_no_changes(letters):

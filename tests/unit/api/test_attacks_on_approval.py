@@ -154,9 +154,9 @@ def test_a_letter_that_was_edited_after_the_approval_is_named(queue, ask, approv
     request = ask()
     approve(request)
     queue.edit("a", who=ANN, kwargs={"currency": "USD"})
-    assert queue.store.requests.changed(request, ["a", "b"]) == {"a": "its message was edited"}
-    assert queue.store.requests.changed(request, ["x"]) == {"x": "it is no longer in the store"}
-    assert queue.store.requests.changed("another", ["a"]) == {}
+    plan = queue.store.requests.approved(request)
+    assert queue.store.requests.changed(plan, ["a", "b"]) == {"a": "its message was edited"}
+    assert queue.store.requests.changed(plan, ["x"]) == {"x": "it is no longer in the store"}
 
 
 def test_a_repeated_act_is_a_new_request(queue, ask, approve):

@@ -171,7 +171,7 @@ class TestOptionOfATask:
 
     @pytest.mark.parametrize("is_approved", [True, False])
     def test_without_an_approval_a_letter_is_not_sent(self, app, opened, is_approved):
-        checks = Checks(app, Orders(), is_approved=lambda: is_approved)
+        checks = Checks(app, Orders(), is_approved=is_approved)
         why_not = checks.check(opened("shop.approve"), letter().last_failed_at).why_not
         assert (why_not is None) == is_approved
         assert is_approved or "only after a second person has approved it" in why_not
