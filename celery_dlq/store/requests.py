@@ -113,8 +113,7 @@ class Requests(StoreRole):
 
     @reads
     def changed(self, plan: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
-        """Of letters that a claim holds, those that are not as they were in ``plan``, each with the
-        reason."""
+        """The letters of a claim that are not as they were in ``plan``, each with the reason."""
         # Without the state, which is that of the claim; it takes only letters in the states of the plan.
         before = {one: plan.get(one, "not planned").rpartition(" ")[0] for one in ids}
         return _differences(before, _versions(self.connection, ids))
