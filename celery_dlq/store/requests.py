@@ -214,8 +214,9 @@ def _read(connection: Connection, stored: Select[Any]) -> list[Request]:
 def _request_from(connection: Connection, row: Row) -> Request:
     row = sealing_of(connection).open(request, row, row["id"])
     found = read_record(Request, {**json.loads(row["record"]), "why": row["why"]})
-    # The digest is that of the record while the request waits; an erasure changes the texts of others.
-    if found.state is not RequestState.OPEN or row["digest"] == _digest(connection, row["record"]):
+    # Checked only while the request waits, because an erasure changes the texts of others.
+    digest = _digest(connection, row["why"] + row["record"])
+    if found.state is not RequestState.OPEN or row["digest"] == digest:
         return found.shown_at(clock.now(connection))
     why = "it was changed in the database; find out by whom"
     return replace(found, state=RequestState.FAILED, result={"why": why})
@@ -236,7 +237,7 @@ def _values(connection: Connection, one: Request) -> dict[str, Any]:
     texts = {**fit(request, {"why": one.why}), "record": record}
     sealed = sealing_of(connection).seal(request, texts, one.id)
     plain = {"id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at}
-    return {**sealed, **plain, "digest": _digest(connection, record)}
+    return {**sealed, **plain, "digest": _digest(connection, texts["why"] + record)}
 
 
 def _write(connection: Connection, one: Request) -> Request:

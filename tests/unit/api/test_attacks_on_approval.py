@@ -243,6 +243,13 @@ def test_a_request_that_was_changed_in_the_database_is_refused(queue, ask, refus
     assert begun(queue) == []
 
 
+def test_a_reason_that_was_changed_in_the_database_is_noticed(queue, ask, refused):
+    request = ask()
+    with queue.store.database.engine.begin() as connection:
+        connection.execute(sa.update(tables.request).values(why="harmless"))
+    assert "it was changed in the database" in refused(request)
+
+
 def test_the_orders_are_those_that_were_asked_for(queue):
     changes = Repair(assignments=('kwargs.currency="USD"', 'kwargs.password="x"'))
     orders = Orders(why="fixed", repair=changes, pacing=Pacing(rate=5.0, limit=2))
