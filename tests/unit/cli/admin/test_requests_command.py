@@ -139,7 +139,10 @@ def test_an_edit_is_proposed(configure, run, read, three, monkeypatch):
 
 def test_a_task_that_is_never_redriven(app, run, store, three):
     app.tasks["shop.charge"].dlq_redrive = "never"
-    app.task(lambda *_args, **_kwargs: None, name="shop.other", base=DLQTask, shared=False)
+
+    @app.task(name="shop.other", base=DLQTask, shared=False)
+    def other(*args, **kwargs): ...
+
     for more in ([], ["--to-task", "shop.other"]):
         result = run("redrive", "--task", "charge", "--yes", *more)
         assert result.exit_code == 1
