@@ -67,14 +67,15 @@ class Checks:
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
         self._passed: set[tuple[str, ...]] = set()
 
-    def check(self, opened: OpenLetter, now: datetime) -> Checked:
+    def check(self, opened: OpenLetter, now: datetime, origin: str = "") -> Checked:
         """Whether the letter may be sent.
 
+        :param origin: its task before its repair, if that was another one.
         :raises RedriveError: the result backend does not answer.
         """
         letter = opened.letter
         try:
-            why_not = self._why_not(letter, now)
+            why_not = self._why_not(letter, now, origin)
             # Without a task, its body may be anything.
             is_over = why_not is not None or letter.task == NO_TASK
             return Checked(why_not) if is_over else self._checked_body(opened, now)
@@ -83,18 +84,18 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - a message may hold anything
             return Checked(f"it cannot be checked ({reason(error)}); repair it, or discard it")
 
-    def _why_not(self, letter: DeadLetter, now: datetime) -> str | None:
+    def _why_not(self, letter: DeadLetter, now: datetime, origin: str) -> str | None:
         """All checks but those of the body, in the order in which their reasons count."""
         task, envelope = task_of(letter), letter.envelope
-        route = letter.task, task, envelope.queue, envelope.exchange
+        route = origin, letter.task, task, envelope.queue, envelope.exchange
         if route in self._passed:
             return why_excluded(letter, self._checking, now)
         why = (
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
-            or why_held(self._app, "never", letter.task, task)
-            or self._why_not_approved(letter.task, task)
+            or why_held(self._app, "never", origin, letter.task, task)
+            or self._why_not_approved(origin, letter.task, task)
             or why_excluded(letter, self._checking, now)
             or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)

@@ -190,7 +190,7 @@ class Preparation:
         made = self.repairs.repaired(letter, now)
         if made.why_not is not None:
             return made
-        why_not, doubt, members = self.checks.check(made.opened, now)
+        why_not, doubt, members = self.checks.check(made.opened, now, letter.task)
         return made._replace(why_not=why_not, doubt=doubt, members=members)
 
 

@@ -276,6 +276,15 @@ class TestSending:
         assert queue.redrives.carry_on(asked.value.request, lambda: False).error is None
         assert sent == ["0", "1"]
 
+    def test_letters_that_are_sent_to_another_task_keep_their_own_option(self, app, store, sent):
+        redrives = DeadLetterQueue.of(app).redrives
+        orders = Orders(repair=Repair(to_task="shop.charge"))
+        made = redrives.draft(Filter(), orders, who="auto:charges", detached=True)
+        store.operations.create(made)
+        assert redrives.carry_on(made.id, lambda: False).error is None
+        assert sent == ["0"]
+        assert "never redriven" in self.reasons(store, made)["2"]
+
     def test_a_letter_that_was_changed_after_the_approval_is_not_sent(self, app, store, sent):
         queue = DeadLetterQueue.of(app)
         with pytest.raises(ApprovalNeeded) as asked:

@@ -145,7 +145,7 @@ def test_a_task_that_is_never_redriven(app, run, store, three):
 
     for more in ([], ["--to-task", "shop.other"]):
         result = run("redrive", "--task", "charge", "--yes", *more)
-        assert result.exit_code == 1
+        assert result.exit_code == 1, result.output
         assert "letters of shop.charge are never redriven" in result.stderr
     assert "never redriven" in run("redrive", "--task", "charge", "--dry-run").stdout
     assert store.operations.find() == []
