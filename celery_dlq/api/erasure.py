@@ -341,12 +341,12 @@ class Erasure:
         sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     :param ring: opens the lines in it that are encrypted.
-    :param gate: the check whether it needs a second person; None if one has approved it.
+    :param gate: the check whether it needs a second person.
     """
 
     def __init__(
-        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path,
-        ring: Keyring | None, gate: Gate | None = None,
+        self, store: Store, matcher: Matcher, gate: Gate, *, archive: Archive | None, spool: Path,
+        ring: Keyring | None,
     ) -> None:  # fmt: skip
         self._store, self._matcher, self._gate = store, matcher, gate
         #: Which letters.
@@ -386,17 +386,20 @@ class Erasure:
             and self._store.keys.has_person(self.meant.person_id),
         )
 
-    def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
+    def carry_out(
+        self, found: ErasurePlan, lease: Lease, *, who: str, why: str, is_approved: bool = False
+    ) -> Erased:
         """Erase what was found, while ``lease`` is held. If the process is killed, a second run ends the
         work. Look again afterwards: letters may have come, or moved, meanwhile. The audit has one row, which
         is written first and names neither the values nor the contents of letters.
 
         :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
+        :param is_approved: whether a second person has approved it.
         :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed, or the lease was lost.
         """
-        if self._gate is not None:
+        if not is_approved:
             # Without ids, a filter takes all letters.
             stored = Filter(ids=(*found.stored,) or ("",), states=_STORED)
             # A person's key stands for the letters in the archive, which are not searched.

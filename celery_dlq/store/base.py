@@ -388,7 +388,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny", "lapse",
+    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny",
 )  # fmt: skip
 
 

@@ -6,14 +6,17 @@ archive. Open letters never expire.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archiver, chunks
+from celery_dlq.errors import OperationError
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.keeping import Holding, Kept
@@ -211,6 +214,27 @@ def _shown(expiries: Iterable[Expiry]) -> list[dict[str, object]]:
         }
         for one in expiries
     ]
+
+
+@contextmanager
+def removing(store: Store, holder: str) -> Iterator[tuple[Lease, Callable[[], bool]]]:
+    """The lease under which letters are removed, until the block ends; and a function that says whether it is
+    still held.
+
+    :param holder: says which act needs it.
+    :raises OperationError: another process has it.
+    """
+    tenure = Tenure(lambda: store, LEASE, f"{holder}/{os.getpid()}/{uuid.uuid4().hex}")
+    lease = tenure.prolong()
+    if lease is None:
+        raise OperationError(
+            "A worker or another command removes letters at the moment. Try again in a minute."
+        )
+    try:
+        with kept(tenure, lease) as is_held:
+            yield lease, is_held
+    finally:
+        tenure.end()
 
 
 class RetentionThread(Periodic):

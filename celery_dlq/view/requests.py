@@ -22,7 +22,7 @@ REQUEST: Sequence[Field] = (
     Field("why", "Why"),
     Field("at", "Asked"),
     Field("expires_at", "Expires"),
-    Field("needed", "Needs", said=lambda one: counted(one.needed, "other login")),
+    Field("needed", "Needs", said=lambda one: f"{counted(one.needed, 'other login')}, in Flower"),
     Field("shown", "Changes", said=lambda one: named_values(one.shown)),
     Field("answers", "Answers", said=lambda one: "; ".join(map(_answer, one.answers))),
     Field("result", "Result", said=lambda one: named_values(

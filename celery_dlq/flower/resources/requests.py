@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.request import limit_of, reason_in
@@ -28,7 +27,7 @@ class Requests(Handler):
     tab = "requests"
 
     async def get(self) -> None:
-        """The newest requests."""
+        """All requests that wait, and the newest others."""
         limit = limit_of(self.known_values(*(("limit",) if self.is_api else ())))
         found = await self.site.ask(lambda store: store.requests.find(limit=limit))
         if self.is_api:
@@ -66,13 +65,10 @@ class Decide(Handler):
         """Run the act, once per form."""
         act, who = self.act, self.actor
         why = reason_in(self.act_values(f"request {request_id}", "why"))
-
-        def decide(queue: DeadLetterQueue) -> Request:
-            answer = queue.requests.approve if act == "approve" else queue.requests.refuse
-            return answer(request_id, who=who, why=why)
-
         try:
-            decided = await self.site.act(decide)
+            decided: Request = await self.site.act(
+                lambda queue: getattr(queue.requests, act)(request_id, who=who, why=why)
+            )
         except NotYet:  # it goes on, as an erasure of many letters does
             decided = await self.site.ask(lambda store: store.requests.get(request_id))
         if self.is_api:

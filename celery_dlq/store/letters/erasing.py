@@ -290,7 +290,7 @@ def _mentions(
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     elif column.table is tables.request:  # a change would break its digest
-        found = sa.and_(found, tables.request.c.state.not_in(("open", "approved")))
+        found = sa.and_(found, tables.request.c.state != "open")
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []

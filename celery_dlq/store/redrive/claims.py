@@ -14,7 +14,7 @@ copies of a message, also those of another operation, a worker runs one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
@@ -133,11 +133,7 @@ class Claims(ListenedRole[StoreListener]):
     @reads
     def first_ids(self, wanted: Filter, limit: int) -> list[str]:
         """The task ids of the first ``limit`` letters that a redrive of ``wanted`` takes, in its order."""
-        found, ids = conditions(self.connection, wanted), list[str]()
-        for state in _sources(wanted):
-            oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
-            ids += self.connection.scalars(oldest)
-        return ids
+        return first_ids(self.connection, wanted, _sources(wanted), limit)
 
     @writes
     def take(
@@ -268,6 +264,18 @@ class Claims(ListenedRole[StoreListener]):
     def rescue(self, now: datetime) -> int:
         """:func:`rescue`, in a transaction of its own."""
         return rescue(self.connection, now)
+
+
+def first_ids(
+    connection: Connection, wanted: Filter, states: Iterable[State], limit: int
+) -> list[str]:
+    """The task ids of the first ``limit`` letters of ``wanted``, state by state, the oldest failures
+    first."""
+    found, ids = conditions(connection, wanted), list[str]()
+    for state in states:
+        oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
+        ids += connection.scalars(oldest)
+    return ids
 
 
 def _narrow(connection: Connection, operation_id: str) -> None:
