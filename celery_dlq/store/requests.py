@@ -214,7 +214,7 @@ def _row(connection: Connection, request_id: str, *, is_locked: bool = False) ->
 
 
 def _opened(connection: Connection, row: Row) -> Row:
-    return sealing_of(connection).open(request, row, row["id"])
+    return sealing_of(connection).open(request, row)
 
 
 def _request_from(row: Row) -> Request:
@@ -226,10 +226,12 @@ def _values(connection: Connection, one: Request) -> dict[str, Any]:
     if one.state not in (RequestState.OPEN, RequestState.APPROVED):
         one = replace(one, changes={}, shown={})
     record = dump_json(record_of(one, "why"))
-    plain = {"id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at}
-    texts = {**fit(request, {"why": one.why}), "record": record}
-    sealed = sealing_of(connection).seal(request, texts, one.id)
-    return {**sealed, **plain, "digest": _digest(connection, record)}
+    row = {
+        "id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at,
+        "digest": _digest(connection, record), "record": record,
+        **fit(request, {"why": one.why}),
+    }  # fmt: skip
+    return sealing_of(connection).seal(request, row)
 
 
 def _write(connection: Connection, one: Request) -> None:

@@ -84,8 +84,11 @@ def _sealed_letter(
 ) -> DeadLetter:
     """:func:`claimed_letter` for a letter whose contents are sealed."""
     number, size, headers, properties, body = contents
-    given = {"headers": headers, "body": body if large_body is None else large_body}
-    opened = sealing_of(connection).shown(content, given, row[_TASK_ID], row[_SEALED_BY])
+    given = {
+        "task_id": row[_TASK_ID], "sealed_by": row[_SEALED_BY], "headers": headers,
+        "body": body if large_body is None else large_body,
+    }  # fmt: skip
+    [opened] = sealing_of(connection).shown(content, [given])
     clear = number, size, opened["headers"], properties, opened["body"]
     letter = claimed_letter(row, clear, None, token, lease_until)
     unreadable = opened.get("unreadable", "")

@@ -267,7 +267,7 @@ def newest_message(
     if not found:
         return "", ""
     row = max(found, key=itemgetter("last_failed_at"))
-    [shown] = sealing_of(connection).shown_letters([row])
+    [shown] = sealing_of(connection).shown(letter, [row])
     return shown["message"], row["sealed_by"]
 
 
