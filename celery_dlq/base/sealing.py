@@ -11,8 +11,8 @@ was moved to another place cannot be read there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -32,11 +32,8 @@ KEY_SIZE = 32
 _PREFIX = b"\x89dlq sealed"
 _BY_RING, _BY_PERSON = _PREFIX + b"\x01", _PREFIX + b"\x02"
 
-#: The beginning of a sealed value as text. Whole groups of base64 follow, which say the kind.
+#: The beginning of a sealed value as text.
 TEXT_PREFIX = "dlq-sealed:"
-_TEXT_KINDS = tuple(
-    TEXT_PREFIX + urlsafe_b64encode(kind).decode("ascii") for kind in (_BY_RING, _BY_PERSON)
-)
 
 #: Stands before a clear value that begins like a sealed one.
 _CLEAR, _CLEAR_TEXT = _PREFIX + b"\x00", TEXT_PREFIX + "="
@@ -81,10 +78,11 @@ class Keyring:
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._keys = dict(keys)
         self._secrets = {_id_of(secret): secret for secret in keys.values()}
-        labels = {_id_of(secret): _label(name, secret) for name, secret in keys.items()}
         #: The labels of all keys: each is the name, a dot and the beginning of the key's own hash, so that
         #: two keys with one name have different labels. The first one is that of the key that encrypts.
-        self.labels: tuple[str, ...] = tuple(labels.values())
+        self.labels: tuple[str, ...] = tuple(
+            f"{name}.{_id_of(secret).hex()[:8]}" for name, secret in keys.items()
+        )
         self._first = next(iter(self._secrets))
         self._cipher = _cipher_class()
         self._opened = lru_cache(_OPENED)(self._open_wrapped)
@@ -166,9 +164,7 @@ class Keyring:
 def is_sealed(value: str | bytes) -> bool:
     """Whether ``value`` begins like a result of :meth:`Keyring.seal`. No result of :func:`marked_clear`
     does."""
-    if isinstance(value, str):
-        return value.startswith(_TEXT_KINDS)
-    return value.startswith((_BY_RING, _BY_PERSON))
+    return _head_of(value).startswith((_BY_RING, _BY_PERSON))
 
 
 def person_in(value: str | bytes) -> bytes | None:
@@ -214,14 +210,9 @@ def read_keys(given: Any) -> dict[str, bytes]:
         raise _refused("it is not a dict with at least one key")
     keys = {}
     for name, value in given.items():
-        if (
-            not isinstance(name, str)
-            or not re.fullmatch("[^@].{0,39}", name)
-            or not name.isprintable()
-        ):
-            raise _refused(
-                "each key has a name of 1 to 40 printable characters, the first one not @"
-            )
+        is_name = isinstance(name, str) and name.isprintable() and 0 < len(name) <= 40
+        if not is_name or name.startswith("@"):
+            raise _refused("each key has a name of 1 to 40 printable characters, without @ first")
         keys[name] = _read_key(name, value)
     if len(set(keys.values())) < len(keys):
         raise _refused("two names have one key")
@@ -229,19 +220,14 @@ def read_keys(given: Any) -> dict[str, bytes]:
 
 
 def _read_key(name: str, value: Any) -> bytes:
-    try:
-        key = (
-            urlsafe_b64decode(value.translate(_URL_SAFE))
-            if isinstance(value, str)
-            else bytes(value)
-        )
-    except (TypeError, ValueError):
-        key = b""
-    if isinstance(value, int) or len(key) != KEY_SIZE:
-        raise _refused(
-            f"the key {name!r} is not {KEY_SIZE} bytes in base64; make one with: openssl rand -base64 32"
-        )
-    return key
+    with contextlib.suppress(TypeError, ValueError):
+        if isinstance(value, str):
+            value = urlsafe_b64decode(value.translate(_URL_SAFE))
+        if not isinstance(value, int) and len(value) == KEY_SIZE:
+            return bytes(value)
+    raise _refused(
+        f"the key {name!r} is not {KEY_SIZE} bytes in base64; make one with: openssl rand -base64 32"
+    )
 
 
 def _refused(why: str) -> SettingsError:
@@ -256,13 +242,13 @@ def _whole(sealed: str) -> bytes:
 
 
 def _head_of(value: str | bytes) -> bytes:
-    """The beginning of a sealed value, with the id of its key; empty if ``value`` is damaged or clear."""
-    if isinstance(value, bytes) or not is_sealed(value):
-        return value if isinstance(value, bytes) else b""
-    try:
-        return urlsafe_b64decode(value[len(TEXT_PREFIX) :][:_TEXT_HEAD])
-    except ValueError:
-        return b""
+    """The beginning of a sealed value, with the id of its key; something else of another value."""
+    if isinstance(value, bytes):
+        return value
+    with contextlib.suppress(ValueError):
+        if value.startswith(TEXT_PREFIX):
+            return urlsafe_b64decode(value[len(TEXT_PREFIX) :][:_TEXT_HEAD])
+    return b""
 
 
 def _decrypt(cipher: AESGCM, sealed: bytes, place: bytes) -> bytes:
@@ -286,10 +272,6 @@ def _cipher_class() -> type[AESGCM]:
 
 def _id_of(secret: bytes) -> bytes:
     return hashlib.blake2b(secret, digest_size=_ID_SIZE, person=b"celery_dlq key").digest()
-
-
-def _label(name: str, secret: bytes) -> str:
-    return f"{name}.{_id_of(secret).hex()[:8]}"
 
 
 def _bytes_of(place: str) -> bytes:

@@ -151,6 +151,7 @@ def test_keys_are_base64_of_either_alphabet_or_bytes() -> None:
         ([OLD], "not a dict"),
         ({"": OLD}, "a name"),
         ({7: OLD}, "a name"),
+        ({"@a": OLD}, "a name"),
         ({"a": "c2hvcnQ="}, "not 32 bytes"),
         ({"a": "%"}, "not 32 bytes"),
         ({"a": 32}, "not 32 bytes"),
