@@ -24,7 +24,7 @@ from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
 from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import OF_LETTER
+from celery_dlq.store.rows.query import OF_LETTER, is_after
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.terms import replace_terms
 
@@ -110,9 +110,7 @@ class Keys(StoreRole):
         order = [*table.primary_key.columns]
         following = self._following(table).order_by(*order).limit(TOGETHER)
         if after:
-            # The first half bounds the index: MySQL ignores row comparisons there.
-            is_after = sa.tuple_(*order) > sa.tuple_(*map(sa.literal, after))
-            following = following.where(order[0] >= after[0], is_after)
+            following = following.where(is_after(order, after))
         if after and table is letter:
             # PostgreSQL would read the contents from the first one on.
             following = following.where(content.c.id >= after[0])

@@ -101,20 +101,21 @@ class Sealing:
 
         :param sealed_by: of the letter, if the row does not have it: the key of its person seals the row.
         """
-        row, owner = {**row}, owner_of(table, row)
         sealed_by = row.get("sealed_by", sealed_by)
         if _is_clear(table, sealed_by):
-            return row
-        person = self._sealer(sealed_by)
-        for name in _names(table):
-            if row.get(name) or (name == "body" and name in row):
-                place = _place(table, owner, name)
-                row[name] = (
-                    marked_clear(row[name])
-                    if self.ring is None
-                    else self.ring.seal(row[name], place, person)
-                )
-        return row
+            return {**row}
+        given = {
+            name: row[name]
+            for name in _names(table)
+            if row.get(name) or (name == "body" and name in row)
+        }
+        if self.ring is None:
+            return {**row, **{name: marked_clear(value) for name, value in given.items()}}
+        seal, owner, person = self.ring.seal, owner_of(table, row), self._sealer(sealed_by)
+        sealed = {
+            name: seal(value, _place(table, owner, name), person) for name, value in given.items()
+        }
+        return {**row, **sealed}
 
     def seal_for_letters(self, table: sa.Table, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """:meth:`seal` for rows that belong to stored letters, by task id."""
@@ -134,7 +135,7 @@ class Sealing:
         :param sealed_by: of the letter, if the row does not have it.
         :raises ContentsSealed: a key is not at hand or was destroyed, or a value was changed or moved.
         """
-        row, owner = {**row}, owner_of(table, row)
+        row = {**row}
         sealed_by = row.get("sealed_by", sealed_by)
         if _is_clear(table, sealed_by):
             return row
@@ -146,12 +147,11 @@ class Sealing:
                 raise ContentsSealed(
                     f"The {name} was changed: it is not encrypted, and the rest is; it is not used."
                 )
-        for name, value in given.items():
-            if name in sealed:
-                place = _place(table, owner, name)
-                row[name] = needed(self.ring).open(value, place, self._secret)
-            else:
-                row[name] = without_mark(value)
+        row |= {name: without_mark(given[name]) for name in given.keys() - sealed}
+        if sealed:
+            ring, owner = needed(self.ring), owner_of(table, row)
+            for name in sealed:
+                row[name] = ring.open(given[name], _place(table, owner, name), self._secret)
         return row
 
     def shown(

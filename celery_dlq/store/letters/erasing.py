@@ -32,6 +32,7 @@ from celery_dlq.store.rows.query import (
     IS_PARKED,
     check_keys,
     in_states,
+    is_after,
     is_of_group,
     newest_message,
     one_of,
@@ -322,10 +323,7 @@ def _pages(
         yield from rows
         if len(rows) < _PAGE:
             return
-        last = [rows[-1][key.name] for key in keys]
-        # The first half bounds the index: MySQL ignores row comparisons there.
-        is_after = sa.tuple_(*keys) > sa.tuple_(*map(sa.literal, last))
-        after = sa.and_(keys[0] >= last[0], is_after)
+        after = is_after(keys, [rows[-1][key.name] for key in keys])
 
 
 def _without(text: str, texts: Sequence[str]) -> str:
