@@ -62,8 +62,9 @@ def rotate(session: Session) -> None:
     """Encrypt everything with the first key that is not yet.
 
     Takes what another key of the ring has encrypted, keys of persons, and what is not encrypted. Works in
-    short steps while workers run. After Ctrl-C or a kill, run it again: it continues. Exits with 4 if letters
-    are left: they were written by workers with another first key, or their key is missing.
+    short steps while workers run, a quarter of the time. After Ctrl-C or a kill, run it again: it continues.
+    Exits with 4 if letters are left: they were written by workers with another first key, or their key is
+    missing.
     """
     role, told = session.queue.store.keys, 0
 
