@@ -98,6 +98,17 @@ def test_the_next_key_seals_what_was_clear_and_what_the_old_key_sealed(with_keys
     assert both.audit.verify().breaks == []
 
 
+def test_a_text_that_looks_encrypted_is_encrypted_by_a_rotation(with_keys):
+    hostile = Keyring(NEW).seal("no room", "elsewhere")
+    first = died(1).with_(message=hostile, attempts=(attempt(message=hostile),))
+    with_keys().letters.save([first])
+    store = with_keys(**NEW)
+    rotate(store)
+    found = store.letters.get("task-0001")
+    assert [found.message, found.attempts[0].message, found.unreadable] == [hostile, hostile, ""]
+    assert hostile not in {value for _table, _column, value in values_of(store)}
+
+
 def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):
     old, both = with_keys(**OLD), with_keys(**NEW, **OLD)
     old.letters.save([died(number) for number in range(150)])
