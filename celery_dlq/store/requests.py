@@ -212,7 +212,7 @@ def _read(connection: Connection, stored: Select[Any]) -> list[Request]:
 
 
 def _request_from(connection: Connection, row: Row) -> Request:
-    row = sealing_of(connection).open(request, row, row["id"])
+    row = sealing_of(connection).open(request, row)
     found = read_record(Request, {**json.loads(row["record"]), "why": row["why"]})
     # Checked only while the request waits, because an erasure changes the texts of others.
     digest = _digest(connection, row["why"] + row["record"])
@@ -234,10 +234,12 @@ def _values(connection: Connection, one: Request) -> dict[str, Any]:
     if one.state is not RequestState.OPEN:
         one = replace(one, changes={}, shown={})
     record = dump_json(record_of(one, "why"))
-    texts = {**fit(request, {"why": one.why}), "record": record}
-    sealed = sealing_of(connection).seal(request, texts, one.id)
-    plain = {"id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at}
-    return {**sealed, **plain, "digest": _digest(connection, texts["why"] + record)}
+    why = fit(request, {"why": one.why})["why"]
+    row = {
+        "id": one.id, "state": one.state.value, "at": one.at, "expires_at": one.expires_at,
+        "digest": _digest(connection, why + record), "record": record, "why": why,
+    }  # fmt: skip
+    return sealing_of(connection).seal(request, row)
 
 
 def _write(connection: Connection, one: Request) -> Request:

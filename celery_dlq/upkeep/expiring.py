@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.archive.archiving import Archiver, chunks
 from celery_dlq.errors import OperationError
 from celery_dlq.retry.policy import Uniform, uniform
-from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct, Portion
+from celery_dlq.store.base import (
+    Expiry,
+    Lease,
+    LetterKey,
+    OngoingAct,
+    Pause,
+    Pauses,
+    Portion,
+)
 from celery_dlq.store.keeping import Holding, Kept
 from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.upkeep.periodic import Periodic
@@ -38,10 +46,6 @@ ASK_S = 600.0
 #: round. All apps that share a store have the same ones.
 LEASE, TURN = "retention", "retention.turn"
 
-#: The share of the time in which a round uses the store, at most. It pauses in between, so that other work
-#: comes first.
-SHARE = 0.25
-
 #: Closed letters that one statement goes through.
 STEP = 5_000
 
@@ -54,9 +58,6 @@ WHO = "retention"
 #: Makes the archiver that moves letters while the lease is held. The name and the mapping are the person
 #: and the detail of the act in the audit.
 NewArchiver = Callable[[Lease, str, Mapping[str, object]], Archiver]
-
-#: Waits this many seconds; returns whether to stop.
-Pause = Callable[[float], bool]
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,7 @@ class _Work:
     removed = 0
 
     def __init__(self, store: Store, pause: Pause, monotonic: Callable[[], float]) -> None:
-        self._store, self._pause, self._monotonic = store, pause, monotonic
-        self._began = monotonic()
+        self._store, self._pauses = store, Pauses(pause, monotonic)
 
     def delete_history(self, retention: Retention) -> None:
         bounds = retention.history_bounds(self._store.now())
@@ -195,14 +195,12 @@ class _Work:
         self._rest()
 
     def _rest(self) -> None:
-        """Pause for as long as the share of the time asks after the work since the last pause.
+        """Pause.
 
         :raises _StoppedError: the round must stop.
         """
-        spent = self._monotonic() - self._began
-        if self._pause(spent * (1 / SHARE - 1)):
+        if self._pauses.rest():
             raise _StoppedError
-        self._began = self._monotonic()
 
 
 def _shown(expiries: Iterable[Expiry]) -> list[dict[str, object]]:

@@ -504,15 +504,16 @@ def _claimed(operation_id: str, token: str) -> sa.ColumnElement[bool]:
     return sa.and_(sending.c.operation == operation_id, sending.c.copy == token)
 
 
-def _rows(connection: Connection, texts: Mapping[str, str], column: str) -> list[dict[str, str]]:
+def _rows(connection: Connection, texts: Mapping[str, str], column: str) -> list[dict[str, Any]]:
     """One row of parameters for each id, in the order in which all others lock them."""
-    sealing = sealing_of(connection)
-    persons = sealing.persons_of([*texts])
-    rows = {task_id: {column: fit_text(sending.c[column], text)} for task_id, text in texts.items()}
-    return [
-        {
-            "of_task_id": task_id,
-            f"of_{column}": sealing.seal(sending, row, task_id, persons.get(task_id))[column],
-        }
-        for task_id, row in sorted(rows.items())
+    rows = [
+        {"task_id": task_id, column: fit_text(sending.c[column], text)}
+        for task_id, text in sorted(texts.items())
     ]
+    return parameters(connection, rows)
+
+
+def parameters(connection: Connection, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Values of sendings, sealed, as parameters of a statement."""
+    sealed = sealing_of(connection).seal_for_letters(sending, rows)
+    return [{f"of_{name}": value for name, value in row.items()} for row in sealed]
