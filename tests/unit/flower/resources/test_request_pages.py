@@ -137,6 +137,12 @@ class TestPages:
         assert press(ann, asked, "refuse").status == 303
         assert store.requests.get(asked).state is RequestState.REFUSED
 
+    def test_a_user_without_the_role_sees_no_buttons(self, app, bob, asked):
+        app.conf.dlq_roles = {"read": ["*"]}
+        page = bob.get(f"{PAGE}/{asked}")
+        assert "ann (flower) asks: redrive 1 letter" in page.text
+        assert not page.find("form", action=f"{PAGE}/{asked}/refuse")
+
     def test_a_form_is_used_once(self, ann, asked):
         form = ann.get(f"{PAGE}/{asked}").form(f"{PAGE}/{asked}/refuse")
         assert ann.post(f"{PAGE}/{asked}/refuse", form).status == 303
