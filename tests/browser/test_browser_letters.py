@@ -401,15 +401,3 @@ def test_keys_lead_from_letter_to_letter_also_over_the_end_of_a_page(many, page)
     expect(page.locator("#dlq-id")).to_have_text(many[48])
     page.get_by_role("link", name="List", exact=True).click()
     expect(page).to_have_url(re.compile(r"task=charge"))
-
-
-def test_a_filter_is_saved_for_all(many, page, open_page, flower, logged_in):
-    page.goto("/dead-letters/letters?task=charge&since=2d")
-    page.get_by_placeholder("Name of this filter").fill("charges of two days")
-    page.get_by_role("button", name="Save for all").click()
-    expect(page.get_by_role("button", name="Remove “charges of two days”")).to_be_visible()
-    other = open_page(flower.url, **logged_in)
-    other.goto("/dead-letters/letters")
-    other.get_by_role("link", name="charges of two days").click()
-    expect(other).to_have_url(re.compile(r"\?task=charge&since=2d$"))
-    look_at(other, "letters-saved")
