@@ -1,5 +1,6 @@
 """Acts that wait for a second person, roles, and letters that are encrypted, in a real browser."""
 
+import base64
 import contextlib
 import json
 
@@ -14,6 +15,8 @@ from celery_dlq.store.sql import SQLStore
 pytestmark = [
     pytest.mark.nightly, pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600),
 ]  # fmt: skip
+
+KEY = b"k" * 32
 
 ANN, BEN = ({"http_credentials": {"username": name, "password": "x"}} for name in ("ann", "ben"))
 
@@ -101,8 +104,8 @@ def test_each_role_has_its_buttons(shop, start, open_page):
     look_at(reader, "role-refused")
 
 
-def test_without_the_keys_letters_show_what_is_in_clear(shop, page, start, open_page):
-    with contextlib.closing(SQLStore(shop.store_url, ring=Keyring({"k": b"k" * 32}))) as sealed:
+def test_encrypted_letters_without_and_with_the_keys(shop, page, start, open_page):
+    with contextlib.closing(SQLStore(shop.store_url, ring=Keyring({"k": KEY}))) as sealed:
         now = sealed.now()
         sealed.letters.save([
             letter("sealed-letter", attempt(failed_at=now), log="a line"),
@@ -112,10 +115,19 @@ def test_without_the_keys_letters_show_what_is_in_clear(shop, page, start, open_
     appears(page, "#dlq-letters", "sealed-l")
     look_at(page, "letters-sealed")
     page.goto("/dead-letters/letters/sealed-letter")
+    expect(page.locator("#dlq-unreadable")).to_contain_text("set dlq_encryption_keys here, too")
     look_at(page, "letter-sealed")
     page.locator("#dlq-edit").click()
-    look_at(page, "edit-sealed")
-    page.goto("/dead-letters/groups/9c1e0000deadbeef")
-    look_at(page, "group-sealed")
-    page.goto("/dead-letters/letters?search=currency")
-    look_at(page, "search-sealed")
+    expect(page.get_by_role("alert")).to_contain_text("set dlq_encryption_keys here, too")
+
+    keys = {"k": base64.b64encode(KEY).decode()}
+    flower = start(PROJ_SETTINGS=json.dumps({"dlq_encryption_keys": keys}))
+    ann = open_page(flower.url, **ANN)
+    ann.goto("/dead-letters/letters?value=EUX")
+    expect(ann.locator("#dlq-letters tbody tr")).to_have_count(2)
+    ann.goto("/dead-letters/letters?q=currency")
+    expect(ann.get_by_role("alert")).to_contain_text("Letters are encrypted")
+    look_at(ann, "search-encrypted")
+    ann.goto("/dead-letters/letters/of-a-person")
+    expect(ann.locator("#dlq-why")).to_contain_text("bad currency")
+    look_at(ann, "letter-encrypted")

@@ -180,7 +180,7 @@ def test_a_conflict_that_a_node_finds_at_the_commit_is_repeated(galera, open_sto
     assert notes[:3] == ["one", "other", "one"]
     assert {*notes[3:]} <= {"one"}
     stored = one.database.read(lambda c: c.execute(select(tables.letter.c.evidence).where(row)))
-    assert stored.scalar_one().endswith("type=ValueError, other, one")
+    assert stored.scalar_one() == ", other, one"
 
 
 def test_two_nodes_never_claim_the_same_letter(galera, open_store):
