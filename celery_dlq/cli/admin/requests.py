@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import format_option, limit_option, why_option
-from celery_dlq.cli.screens.parts import Column, Facts, Field, Table, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Table, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.view.fields import facts_in
 from celery_dlq.view.requests import REQUEST, request_record
@@ -57,7 +57,8 @@ def show(session: Session, request_id: str, form: str) -> None:
     columns = (Column("LETTER", rigid=True, ids=True), Column("LEFT OUT", fold=True))
     letters = Table(columns, [(task_id, left_out.get(task_id, "")) for task_id in one.letters])
     facts = Facts("Request", facts_in(REQUEST, one, ()))
-    session.screen.emit(form, request_record(one, is_whole=True), facts, letters)
+    change = Block("Change", one.shown.get("change", ""))
+    session.screen.emit(form, request_record(one, is_whole=True), facts, letters, change)
 
 
 @requests.command("refuse")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.request import limit_of, reason_in
-from celery_dlq.model.request import Request, RequestState
+from celery_dlq.model.request import Request, RequestState, is_same_person
 from celery_dlq.view.fields import facts_in
 from celery_dlq.view.requests import REQUEST, request_record
 
@@ -52,7 +52,8 @@ class OneRequest(Handler):
         self.page(
             "request", one, facts=[fact for fact in facts_in(REQUEST, one, ()) if fact[1]],
             why_not=one.why_not_approved(self.actor) if is_open else "", is_open=is_open,
-            named=[*one.letters][:_NAMED], done=ACTS.get("".join(given.get("done", ())), ""),
+            is_own=is_same_person(self.actor, one.who), named=[*one.letters][:_NAMED],
+            done=ACTS.get("".join(given.get("done", ())), ""),
         )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def conditions(connection: Connection, wanted: Filter, table: sa.Table = letter)
     if wanted.search:
         if sealing_of(connection).ring is not None:
             raise FilterError(
-                "Letters are encrypted, so --search finds nothing; give a whole value to --value or --arg."
+                "Letters are encrypted, so texts are not searched; find a whole value (--value or --arg)."
             )
         found.append(_contains(connection, wanted.search, table))
     return found

@@ -135,6 +135,9 @@ def test_an_edit_is_proposed(configure, run, read, three, monkeypatch):
     [one] = read("requests")
     assert (one["act"], one["count"]) == ("edit", 1)
     assert "EUR" in json.dumps(one["shown"])
+    shown = run("requests", "show", one["id"]).stdout
+    assert '+ kwargs.currency = "EUR"' in [line.strip() for line in shown.splitlines()]
+    assert "change=" not in shown
 
 
 def test_a_task_that_is_never_redriven(app, run, store, three):
