@@ -22,7 +22,7 @@ REQUEST: Sequence[Field] = (
     Field("why", "Why"),
     Field("at", "Asked"),
     Field("expires_at", "Expires", said=lambda one: one.expires_at if _waits(one) else ""),
-    Field("needed", "Needs", said=lambda one: f"{counted(one.needed, 'other login')}, in Flower" if _waits(one) else ""),
+    Field("needed", "Needs", said=lambda one: _needs(one) if _waits(one) else ""),
     # The change of a message has many lines, so it is shown by itself.
     Field("shown", "Changes", said=lambda one: "" if "change" in one.shown else named_values(one.shown)),
     Field("answers", "Answers", said=lambda one: "; ".join(map(_answer, one.answers))),
@@ -43,6 +43,10 @@ def request_record(one: Request, *, is_whole: bool = False) -> dict[str, Any]:
 
 def _waits(one: Request) -> bool:
     return one.state is RequestState.OPEN
+
+
+def _needs(one: Request) -> str:
+    return f"{counted(one.needed, 'other login')}, in Flower"
 
 
 def _answer(one: Any) -> str:
