@@ -62,8 +62,24 @@ class Parked(StoreRole):
         """
         if not letters:
             return 0
+        count = self._insert(letters, clock.now(self.connection) - now)
+        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
+        return count
+
+    def park_within(
+        self, connection: Any, letter: DeadLetter, *, ahead: timedelta, dialect: Any = None
+    ) -> None:
+        """Keep ``letter``, of a message that was never delivered, in the transaction of the application; see
+        :meth:`~celery_dlq.store.database.engine.Database.join`.
+
+        :param ahead: how far the database's clock is ahead of the one that set the letter's ``due_at``.
+        """
+        self._transactions.join(
+            connection, dialect, lambda joined: self.within(joined)._insert([letter], ahead)
+        )
+
+    def _insert(self, letters: Sequence[DeadLetter], ahead: timedelta) -> int:
         check_sizes(self.connection, letters)
-        ahead = clock.now(self.connection) - now
         given = {letter.parking: letter for letter in letters}
         known = select(parked.c.parking).where(
             one_of(self.connection, parked.c.parking, sorted(given))
@@ -79,7 +95,6 @@ class Parked(StoreRole):
         ]
         if rows:
             self.connection.execute(insert(parked), rows)
-        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
         return len(rows)
 
     @writes
