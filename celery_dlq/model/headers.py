@@ -95,6 +95,11 @@ def release_of(headers: Mapping[str, Any] | None) -> tuple[str, int] | None:
     return _read(headers, RELEASE_HEADER, _as_release)
 
 
+def release_header(parking: str, copy: int) -> dict[str, str]:
+    """The header that :func:`release_of` reads."""
+    return {RELEASE_HEADER: f"{parking}/{copy}"}
+
+
 def sent_of(headers: Mapping[str, Any] | None) -> str | None:
     """The name of a message that was sent with ``dlq_unsent``; otherwise None."""
     return _read(headers, SENT_HEADER, _as_name)

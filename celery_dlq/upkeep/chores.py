@@ -96,6 +96,8 @@ class UpkeepThread(Leased):
             self._clock_checked = True
             if wrong:
                 logger.warning("%s", wrong)
+        # Each worker, with or without the lease, says which of the messages in doubt it took.
+        self._dlq.doubts.refresh(self._dlq.store)
         to_do = self._tenure.to_do()
         if to_do.operations:
             self._wake()

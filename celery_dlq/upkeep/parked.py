@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.model.headers import CIRCUIT_HEADER, RELEASE_HEADER, circuit_of, has_header
+from celery_dlq.model.headers import CIRCUIT_HEADER, circuit_of, has_header, release_header
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.redrive.broker.amqp import CONFIRM_TIMEOUT_S
@@ -114,7 +114,7 @@ def settle(store: Store, taken: Sequence[Release], sent: Sent) -> None:
 def as_sent(release: Release) -> DeadLetter:
     """The message to publish, with the name of its parking and the number of this copy."""
     envelope = release.letter.envelope
-    headers = {**envelope.headers, RELEASE_HEADER: f"{release.parking}/{release.copy}"}
+    headers = {**envelope.headers, **release_header(release.parking, release.copy)}
     return release.letter.with_(
         task_id=release.parking, envelope=replace(envelope, headers=headers)
     )
