@@ -110,9 +110,7 @@ class Transactions:
             call()
         return result
 
-    def join(
-        self, connection: Any, dialect: SQLAlchemyDialect | None, work: Work[T]
-    ) -> T:
+    def join(self, connection: Any, dialect: SQLAlchemyDialect | None, work: Work[T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.join`."""
 
         def begun(joined: Connection) -> T:
