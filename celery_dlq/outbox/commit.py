@@ -116,7 +116,9 @@ class _OfSession:
                 connection.connection.dbapi_connection, letter,
                 ahead=ahead, dialect=connection.dialect,
             )  # fmt: skip
-        except exc.MissingGreenlet:
+        except (exc.MissingGreenlet, exc.StatementError) as error:
+            if not isinstance(getattr(error, "orig", error), exc.MissingGreenlet):
+                raise
             raise CeleryDLQError(
                 "A message that is sent while an AsyncSession is open is written through it; send it with: "
                 "await session.run_sync(lambda _: task.delay())"

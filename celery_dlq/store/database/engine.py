@@ -200,10 +200,10 @@ class _Lent:
     """A driver's connection whose transaction, and which itself, is ended by the application."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self._lent = connection  # SQLAlchemy reads an attribute ``_connection`` of some
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+        return getattr(self._lent, name)
 
     def rollback(self) -> None:
         """Does nothing, and neither do the others."""
