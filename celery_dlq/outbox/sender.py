@@ -199,8 +199,9 @@ class Sender:
 def _subscribe_later(backend: Any) -> None:
     """Let ``backend`` not subscribe to the result of a message that is not sent yet: Redis, if it is away,
     would be asked for 20 seconds. ``result.get()`` subscribes, too, and looks whether the result has come."""
-    if "on_task_call" not in vars(backend):
-        backend.on_task_call = partial(_unless_ours, backend.on_task_call)
+    ask = backend.on_task_call
+    if getattr(ask, "func", None) is not _unless_ours:
+        backend.on_task_call = partial(_unless_ours, ask)
 
 
 def _unless_ours(on_task_call: Callable[..., Any], producer: Any, task_id: str) -> Any:

@@ -61,7 +61,7 @@ def transmit(
     policy = _policy_of(options) if retries else {"max_retries": 0}
     try:
         _connect(producer, connection, within_s, policy)
-    except (OperationalError, *broker_errors(connection)) as error:
+    except (OperationalError, OSError, *broker_errors(connection)) as error:
         return Unsent(error, is_away=True)
     try:
         channel = producer.channel
@@ -69,7 +69,7 @@ def transmit(
             # Without confirms, RabbitMQ's client takes a message that was written for one that was sent.
             channel.basic_publish = channel.basic_publish_confirm
         producer.publish(body, **{**options, "retry": False, "confirm_timeout": within_s})
-    except (OperationalError, *broker_errors(connection)) as error:
+    except (OperationalError, OSError, *broker_errors(connection)) as error:
         # An answer that comes later must not be taken for that of another message.
         connection.collect()
         producer.revive(connection)
