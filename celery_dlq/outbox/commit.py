@@ -59,7 +59,7 @@ def open_transaction(dlq: Any) -> OpenTransaction | None:
     session that was begun last."""
     for one in reversed([*_begun.get(_here(), ())]):
         session = one()
-        if session is not None and isinstance(session, dlq.outbox.sessions) and _is_open(session):
+        if session is not None and isinstance(session, dlq.outbox_sessions) and _is_open(session):
             return _OfSession(dlq, session)
     django = sys.modules.get("django.db")
     if django is None or not sys.modules["django.conf"].settings.configured:
@@ -99,7 +99,7 @@ def register(dlq: Any, given: Any) -> None:
         _check_place(bind.engine.url, read_settings(dlq.app).settings.store_url)
     for name, listener in _LISTENERS.items():
         event.listen(kind, name, listener)
-    dlq.outbox.sessions += (kind,)
+    dlq.outbox_sessions += (kind,)
 
 
 class _OfSession:
@@ -242,7 +242,7 @@ def _url_of(connection: Any) -> URL:
 def _report_others(dlq: Any, store: URL, connections: Sequence[Any]) -> None:
     """Log, once, that no database of Django is the store's."""
     urls = [_url_of(one) for one in connections]
-    if not dlq.outbox.sessions and _place(store) not in map(_place, urls):
+    if not dlq.outbox_sessions and _place(store) not in map(_place, urls):
         _warn(address(store), ", ".join(map(address, urls)))
 
 

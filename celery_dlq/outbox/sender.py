@@ -46,20 +46,7 @@ class Outbox:
         self.dlq: Any = dlq
         #: Whether the broker is away.
         self.circuit: BrokerCircuit = BrokerCircuit()
-        #: The classes of sessions in whose transactions messages are written.
-        self.sessions: tuple[type, ...] = ()
         self._prefix, self._numbers, self._pid = "", itertools.count(1), 0
-
-    def __call__(self, sessions: Any) -> None:
-        """With ``dlq_unsent = "commit"``, write messages in the transactions of these SQLAlchemy sessions.
-
-        :param sessions: a ``sessionmaker``, a ``scoped_session`` or a ``Session`` class; for an
-            ``AsyncSession``, its ``sync_session_class``.
-        :raises SettingsError: it is something else, or its database is not that of ``dlq_store_url``.
-        """
-        from celery_dlq.outbox.commit import register
-
-        register(self.dlq, sessions)
 
     @cached_property
     def keeper(self) -> Keeper:

@@ -1,10 +1,12 @@
-"""The app of ``proj`` with a shop that sends a message in each transaction. As a program, it places orders with
-numbers from one to another: ``python -m proj_outbox session 1 100``. Each third transaction is rolled back,
-and so is a savepoint in each.
+"""The app of ``proj`` with a shop that sends a message in each transaction. As a program, it places orders
+with numbers from one to another: ``python -m proj_outbox session 1 100``. Each third transaction is rolled
+back, and so is a savepoint in each.
 """
 
+import contextlib
 import os
 import sys
+from functools import partial
 
 import proj_parking  # with quick leases
 import sqlalchemy as sa
@@ -77,12 +79,9 @@ def with_django(url):
 def place(number, add, savepoint):
     add(number)
     deliver.delay(number)
-    try:
-        with savepoint():
-            deliver.delay(-number)
-            raise Undo
-    except Undo:
-        pass
+    with contextlib.suppress(Undo), savepoint():
+        deliver.delay(-number)
+        raise Undo
     if number % 3 == 0:
         raise Undo
 
@@ -90,10 +89,8 @@ def place(number, add, savepoint):
 def main(kind, first, last):
     run = {"session": with_sessions, "django": with_django}[kind](os.environ["PROJ_STORE"])
     for number in range(int(first), int(last)):
-        try:
-            run(lambda add, savepoint: place(number, add, savepoint))  # noqa: B023
-        except Undo:
-            pass
+        with contextlib.suppress(Undo):
+            run(partial(place, number))
         print(number, flush=True)
 
 

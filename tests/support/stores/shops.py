@@ -39,8 +39,8 @@ class Shop:
 
     def rows(self):
         """The rows of messages: order, state and copies."""
-        if "keeper" in vars(self.dlq.outbox):
-            self.dlq.outbox.keeper.writer.flush()
+        if "keeper" in vars(self.dlq.sending):
+            self.dlq.sending.keeper.writer.flush()
         columns = sa.select(parked.c.args, parked.c.state, parked.c.copies)
         found = self.store.transactions.read(lambda one: one.execute(columns).all())
         return sorted((*(json.loads(args) or [0]), state, copies) for args, state, copies in found)
@@ -51,8 +51,8 @@ class Shop:
         )
 
     def close(self):
-        if "keeper" in vars(self.dlq.outbox):
-            self.dlq.outbox.keeper.writer.stop()
+        if "keeper" in vars(self.dlq.sending):
+            self.dlq.sending.keeper.writer.stop()
         if "store" in vars(self.dlq):
             self.dlq.store.close()
         self.app.close()

@@ -21,7 +21,8 @@ from celery_dlq.store.database.servers import with_hosts_apart
 SUPPORTED: tuple[Dialect, ...] = (SQLite(), PostgreSQL(), MySQL())
 
 _BY_NAME = {dialect.name: dialect for dialect in SUPPORTED}
-# SQLAlchemy has a dialect of its own for the scheme, which an application may use.
+# An application may use the dialect that SQLAlchemy has for this scheme.
+_BY_NAME["mariadb"] = _BY_NAME["mysql"]
 _BY_SCHEME = {scheme: dialect for dialect in SUPPORTED for scheme in dialect.schemes}
 
 
