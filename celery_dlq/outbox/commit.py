@@ -107,11 +107,12 @@ class _OfSession:
         self._dlq, self._session = dlq, session
 
     def park(self, letter: DeadLetter) -> None:
-        _check_place(self._session.get_bind().engine.url, self._dlq.settings.store_url)
+        bind = self._session.get_bind()
+        _check_place(bind.engine.url, self._dlq.settings.store_url)
         store = self._dlq.store
         ahead = store.clock_ahead()
         try:
-            connection = self._session.connection()
+            connection = self._session.connection(bind_arguments={"bind": bind})
             store.parked.park_within(
                 connection.connection.dbapi_connection, letter,
                 ahead=ahead, dialect=connection.dialect,
@@ -123,18 +124,15 @@ class _OfSession:
                 "A message that is sent while an AsyncSession is open is written through it; send it with: "
                 "await session.run_sync(lambda _: task.delay())"
             ) from None
+        # The session may have been given a connection whose transaction continues after its commit.
+        self._continues = connection.in_transaction
 
     def after_commit(self, call: Call) -> None:
-        session, connection = self._session, self._session.connection()
+        session, continues = self._session, self._continues
         transaction = session.get_nested_transaction() or session.get_transaction()
         assert transaction is not None, "it has just been used"  # noqa: S101
-
-        def unless_joined() -> None:
-            # The session may have been given a connection whose transaction is still open.
-            if not connection.in_transaction():
-                call()
-
-        _calls(session).setdefault(transaction, []).append(unless_joined)
+        calls = _calls(session).setdefault(transaction, [])
+        calls.append(lambda: None if continues() else call())
 
 
 def _is_open(session: Session) -> bool:
