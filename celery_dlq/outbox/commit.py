@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from celery_dlq.errors import CeleryDLQError, SettingsError, page
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import read_settings
-from celery_dlq.store.database.dialects import SUPPORTED, parse_url
+from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.servers import address, hosts_of
 
@@ -29,8 +29,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Names of this machine.
 _LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
-
-_PORTS = {one.name: one.port for one in SUPPORTED if isinstance(one, Server)}
 
 #: The keys in a session's ``info`` of the list in which it is, of the calls of each of its transactions, and
 #: of the calls to make now.
@@ -269,14 +267,16 @@ def _check_place(url: URL, store_url: str) -> None:
 
 def _place(url: URL) -> tuple[str, Sequence[str], str]:
     """The kind, the servers and the name of a database, by whichever driver it is reached."""
-    kind = url.get_backend_name().replace("mariadb", "mysql")
-    port = _PORTS.get(kind)
-    if port is None:
-        return kind, (), _file(url.database or "")
-    hosts = hosts_of(url) or [f"{url.host or url.query.get('host', '')}:{url.port or port}"]
-    pairs = [one.rpartition(":") if ":" in one else (one, "", port) for one in hosts]
+    try:
+        dialect = dialect_for(url)
+    except KeyError:  # not one that a store can have
+        return url.drivername, (), ""
+    if not isinstance(dialect, Server):
+        return dialect.name, (), _file(url.database or "")
+    hosts = hosts_of(url) or [f"{url.host or url.query.get('host', '')}:{url.port or dialect.port}"]
+    pairs = [one.rpartition(":") if ":" in one else (one, "", dialect.port) for one in hosts]
     servers = sorted(f"{_machine(host)}:{own}" for host, _, own in pairs)
-    return kind, servers, url.database or ""
+    return dialect.name, servers, url.database or ""
 
 
 def _machine(host: str) -> str:

@@ -63,14 +63,21 @@ class Parked(StoreRole):
         """
         if not letters:
             return 0
-        count = self._insert(letters, clock.now(self.connection) - now)
+        given = {letter.parking: letter for letter in letters}
+        known = select(parked.c.parking).where(
+            one_of(self.connection, parked.c.parking, sorted(given))
+        )
+        stored = set(self.connection.scalars(known))
+        new = [letter for parking, letter in sorted(given.items()) if parking not in stored]
+        if new:
+            self._insert(new, clock.now(self.connection) - now)
         end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
-        return count
+        return len(new)
 
     def park_within(
         self, connection: Any, letter: DeadLetter, *, ahead: timedelta, dialect: Any = None
     ) -> None:
-        """Keep ``letter``, of a message that was never delivered, in the transaction of the application; see
+        """Keep ``letter``, of a new message, in the transaction of the application; see
         :meth:`~celery_dlq.store.database.engine.Database.join`.
 
         :param ahead: how far the database's clock is ahead of the one that set the letter's ``due_at``.
@@ -79,24 +86,16 @@ class Parked(StoreRole):
             connection, dialect, lambda joined: self.within(joined)._insert([letter], ahead)
         )
 
-    def _insert(self, letters: Sequence[DeadLetter], ahead: timedelta) -> int:
+    def _insert(self, letters: Sequence[DeadLetter], ahead: timedelta) -> None:
         check_sizes(self.connection, letters)
-        given = {letter.parking: letter for letter in letters}
-        known = select(parked.c.parking).where(
-            one_of(self.connection, parked.c.parking, sorted(given))
-        )
-        stored = set(self.connection.scalars(known))
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
             sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
-            for parking, letter in sorted(given.items())
-            if parking not in stored
+            for letter in letters
             for row in [parked_row(letter, redactor, ahead)]
             for label in [sealing.label_for(letter.subject)]
         ]
-        if rows:
-            self.connection.execute(insert(parked), rows)
-        return len(rows)
+        self.connection.execute(insert(parked), rows)
 
     @writes
     def take_due(

@@ -260,13 +260,15 @@ def test_scoped_sessions_and_classes(shop, engine):
     assert shop.sent() == [2]
 
 
+#: Each letter is sealed with the key of a person.
+SEALED = {
+    "dlq_encryption_keys": {"one": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="},
+    "dlq_subject": "test_sessions:subject",
+}
+
+
 def test_the_row_has_the_namespace_and_is_sealed(shop, sessions):
-    shop.app.conf.update(
-        dlq_namespace="billing", dlq_encryption_keys={"one": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="},
-        dlq_subject="test_sessions:subject",
-    )  # fmt: skip
-    with sessions.begin():
-        pass
+    shop.app.conf.update(SEALED, dlq_namespace="billing")
     with sessions.begin() as session:
         place(shop, session, 4711)
         place(shop, session, 4712)
@@ -349,6 +351,7 @@ def test_async_sessions(shop, name):
     url = sa.make_url(shop.url)
     if name not in ASYNC[url.get_backend_name()]:
         pytest.skip("another database")
+    shop.app.conf.update(SEALED)
     asyncio.run(_in_tasks(shop, url.set(drivername=name)))
 
 
