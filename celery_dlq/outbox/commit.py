@@ -265,18 +265,18 @@ def _check_place(url: URL, store_url: str) -> None:
         )
 
 
-def _place(url: URL) -> tuple[str, Sequence[str], str]:
+def _place(url: URL) -> tuple[object, Sequence[str], str]:
     """The kind, the servers and the name of a database, by whichever driver it is reached."""
     try:
         dialect = dialect_for(url)
     except KeyError:  # not one that a store can have
         return url.drivername, (), ""
     if not isinstance(dialect, Server):
-        return dialect.name, (), _file(url.database or "")
+        return dialect, (), _file(url.database or "")
     hosts = hosts_of(url) or [f"{url.host or url.query.get('host', '')}:{url.port or dialect.port}"]
     pairs = [one.rpartition(":") if ":" in one else (one, "", dialect.port) for one in hosts]
     servers = sorted(f"{_machine(host)}:{own}" for host, _, own in pairs)
-    return dialect.name, servers, url.database or ""
+    return dialect, servers, url.database or ""
 
 
 def _machine(host: str) -> str:

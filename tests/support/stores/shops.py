@@ -24,7 +24,7 @@ class Shop:
         self.app = Celery("shop", broker=f"memory://{uuid.uuid4().hex}", set_as_current=False)
         self.app.conf.update(dlq_store_url=url, dlq_unsent="commit", dlq_recorder=False)
         self.dlq = DeadLetterQueue.of(self.app)
-        self.charge = self.app.task(base=DLQTask, name="shop.charge")(charge)
+        self.charge = self.app.task(base=DLQTask, name="shop.charge", shared=False)(charge)
 
     def sent(self):
         """The orders in the messages that were sent."""
