@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL
@@ -30,12 +30,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 #: Names of this machine.
 _LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
-#: The keys in a session's ``info`` of the list in which it is, of the calls of each of its transactions, and
-#: of the calls to make now.
-_LIST, _CALLS, _READY = "celery_dlq_list", "celery_dlq_calls", "celery_dlq_ready"
+#: The keys in a session's ``info`` of its place in :data:`_begun`, of the calls of each of its transactions,
+#: and of the calls to make now.
+_PLACE, _CALLS, _READY = "celery_dlq_place", "celery_dlq_calls", "celery_dlq_ready"
 
-#: The sessions that have a transaction, by the thread or asyncio task that began it, or used it last.
-_begun: WeakKeyDictionary[Any, list[ReferenceType[Session]]] = WeakKeyDictionary()
+#: The sessions that have a transaction, the last one last, by the thread or asyncio task that began it, or
+#: used it last.
+_begun: WeakKeyDictionary[Any, WeakKeyDictionary[Session, None]] = WeakKeyDictionary()
 
 Call = Callable[[], None]
 
@@ -55,7 +56,8 @@ class OpenTransaction(Protocol):
 def open_transaction(dlq: Any) -> OpenTransaction | None:
     """The open transaction of this thread or asyncio task; None without one. Of several, it is that of the
     session that was begun last."""
-    for one in reversed([*_begun.get(_here(), ())]):
+    here = _begun.get(_here())
+    for one in reversed(here.keyrefs() if here else []):
         session = one()
         if session is not None and isinstance(session, dlq.outbox_sessions) and _is_open(session):
             return _OfSession(dlq, session)
@@ -155,8 +157,8 @@ def _calls(session: Session) -> dict[SessionTransaction, list[Call]]:
 def _note_begin(session: Session, transaction: SessionTransaction, *_: Any) -> None:
     """A session has begun a transaction, or has connected to a database for it."""
     _forget(session)
-    here = session.info[_LIST] = _begun.setdefault(_here(), [])
-    here.append(ref(session))
+    here = session.info[_PLACE] = _begun.setdefault(_here(), WeakKeyDictionary())
+    here[session] = None
 
 
 def _note_commit(session: Session) -> None:
@@ -187,10 +189,7 @@ def _note_end(session: Session, transaction: SessionTransaction) -> None:
 
 
 def _forget(session: Session) -> None:
-    mine = ref(session)
-    known = session.info.pop(_LIST, [])
-    if mine in known:
-        known.remove(mine)
+    session.info.pop(_PLACE, {}).pop(session, None)
 
 
 _LISTENERS: dict[str, Callable[..., None]] = {

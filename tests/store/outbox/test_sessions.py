@@ -15,8 +15,10 @@ from support.stores.shops import ORDERS
 
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import CeleryDLQError, SettingsError
+from celery_dlq.outbox import commit
 from celery_dlq.outbox.sender import Outbox
-from celery_dlq.store.database.tables import parked
+from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.tables import key, parked
 
 pytestmark = pytest.mark.on_servers
 
@@ -278,6 +280,24 @@ def test_the_row_has_the_namespace_and_is_sealed(shop, sessions):
     assert [one.namespace for one in found] == ["billing"] * 2
     assert not any("4711" in one.args or b"4711" in one.record for one in found)
     assert shop.sent() == [4711, 4712]
+    # Other namespaces have other persons.
+    person, keys = shop.dlq.store.transactions.read(
+        lambda one: (
+            sealing_of(one).person_id("customer 4711").hex(),
+            [*one.scalars(sa.select(key.c.id))],
+        )
+    )
+    assert person in keys
+
+
+def test_sessions_that_have_ended_are_forgotten(shop, sessions):
+    with sessions.begin() as session:
+        place(shop, session, 1)
+    place(shop, sessions(), 2)  # which is collected as garbage
+    gc.collect()
+
+    assert len(commit._begun[threading.current_thread()]) == 0
+    assert shop.sent() == [1]
 
 
 def subject(args, _kwargs):
