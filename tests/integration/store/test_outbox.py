@@ -85,6 +85,8 @@ def test_each_message_of_a_commit_runs_once_and_none_of_a_rollback(shop, kind):
         wait_for("the messages of all orders", lambda: orders <= delivered(shop).keys())
         wait_for("the releases", lambda: shop.parked() == 0)
 
+    [(again,)] = run_sql(shop, "SELECT COUNT(*) FROM celery_dlq_parked WHERE copies > 1")
+    print(f"{kills} processes killed, {len(orders)} orders, {again} sent again by a worker")
     assert kills
     assert not any(number % 3 == 0 for number in orders)
     assert len(orders) > TRANSACTIONS * 0.4

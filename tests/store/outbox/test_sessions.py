@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, registry, scoped_session, sessionmaker
-from support.stores.shops import ORDERS
+from support.stores.shops import ORDERS, Shop
 
 from celery_dlq import DeadLetterQueue
 from celery_dlq.errors import CeleryDLQError, SettingsError
@@ -265,7 +265,7 @@ def test_scoped_sessions_and_classes(shop, engine):
 #: Each letter is sealed with the key of a person.
 SEALED = {
     "dlq_encryption_keys": {"one": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="},
-    "dlq_subject": "test_sessions:subject",
+    "dlq_subject": "support.stores.shops.subject",
 }
 
 
@@ -298,10 +298,6 @@ def test_sessions_that_have_ended_are_forgotten(shop, sessions):
 
     assert len(commit._begun[threading.current_thread()]) == 0
     assert shop.sent() == [1]
-
-
-def subject(args, _kwargs):
-    return f"customer {args[0]}"
 
 
 def other_ways(url):
@@ -347,6 +343,15 @@ def test_a_session_of_another_database_is_refused(shop, tmp_path):
     with late(bind=engine) as session, pytest.raises(SettingsError, match="_other"):
         place(shop, session, 1)
     assert shop.sent() == []
+
+
+def test_a_session_that_another_app_has_named_is_not_used(shop, sessions, store):
+    other = Shop(shop.url, store)
+    with sessions.begin() as session:
+        session.add(Order(1))
+        other.charge.delay(1)
+        assert other.sent() == [1]
+    other.close()
 
 
 def test_what_makes_no_sessions_is_refused(shop):

@@ -16,6 +16,11 @@ def charge(_order):
     pass
 
 
+def subject(args, _kwargs):
+    """The person that a message is about."""
+    return f"customer {args[0]}"
+
+
 class Shop:
     """An app with a task, its orders, and what has become of the messages."""
 
