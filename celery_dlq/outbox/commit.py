@@ -9,8 +9,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,9 @@ from celery_dlq.settings import read_settings
 from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.servers import address, hosts_of
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -77,6 +81,15 @@ def open_transaction(dlq: Any) -> OpenTransaction | None:
     return None
 
 
+def _write(store: Store, letter: DeadLetter, connection: Any, dialect: Any = None) -> None:
+    """Write ``letter`` by a driver's connection.
+
+    :param dialect: SQLAlchemy's for it; None for the store's own.
+    """
+    now = datetime.now(timezone.utc)
+    store.parked.park_within(connection, dialect, letter, at=store.now(), now=now)
+
+
 # -- SQLAlchemy -----------------------------------------------------------------------------------
 
 
@@ -110,13 +123,9 @@ class _OfSession:
         bind = self._session.get_bind()
         _check_place(bind.engine.url, self._dlq.settings.store_url)
         store = self._dlq.store
-        ahead = store.clock_ahead()
         try:
             connection = self._session.connection(bind_arguments={"bind": bind})
-            store.parked.park_within(
-                connection.connection.dbapi_connection, letter,
-                ahead=ahead, dialect=connection.dialect,
-            )  # fmt: skip
+            _write(store, letter, connection.connection.dbapi_connection, connection.dialect)
         except (exc.MissingGreenlet, exc.StatementError) as error:
             if not isinstance(getattr(error, "orig", error), exc.MissingGreenlet):
                 raise
@@ -209,12 +218,11 @@ class _OfDjango:
 
     def park(self, letter: DeadLetter) -> None:
         store, connection = self._dlq.store, self._connection
-        ahead = store.clock_ahead()
         connection.validate_no_broken_transaction()
         connection.ensure_connection()
         with connection.wrap_database_errors:
             try:
-                store.parked.park_within(connection.connection, letter, ahead=ahead)
+                _write(store, letter, connection.connection)
             except exc.DBAPIError as error:
                 raise (error.orig or error) from None
 

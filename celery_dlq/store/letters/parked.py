@@ -70,29 +70,29 @@ class Parked(StoreRole):
         stored = set(self.connection.scalars(known))
         new = [letter for parking, letter in sorted(given.items()) if parking not in stored]
         if new:
-            self._insert(new, clock.now(self.connection) - now)
+            self._insert(new, clock.now(self.connection), now)
         end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
         return len(new)
 
     def park_within(
-        self, connection: Any, letter: DeadLetter, *, ahead: timedelta, dialect: Any = None
+        self, connection: Any, dialect: Any, letter: DeadLetter, *, at: datetime, now: datetime
     ) -> None:
         """Keep ``letter``, of a new message, in the transaction of the application; see
         :meth:`~celery_dlq.store.database.engine.Database.join`.
 
-        :param ahead: how far the database's clock is ahead of the one that set the letter's ``due_at``.
+        :param at: the time by the database's clock; and ``now``, by the one that set the letter's ``due_at``.
         """
         self._transactions.join(
-            connection, dialect, lambda joined: self.within(joined)._insert([letter], ahead)
+            connection, dialect, lambda joined: self.within(joined)._insert([letter], at, now)
         )
 
-    def _insert(self, letters: Sequence[DeadLetter], ahead: timedelta) -> None:
+    def _insert(self, letters: Sequence[DeadLetter], at: datetime, now: datetime) -> None:
         check_sizes(self.connection, letters)
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
             sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
             for letter in letters
-            for row in [parked_row(letter, redactor, ahead)]
+            for row in [parked_row(letter, redactor, at, at - now)]
             for label in [sealing.label_for(letter.subject)]
         ]
         self.connection.execute(insert(parked), rows)

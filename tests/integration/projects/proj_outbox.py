@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from proj import app, say
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.outbox import keeper
+from celery_dlq.store.rows import rows
 
 app.conf.dlq_unsent = "commit"
-keeper.DOUBT_S = 3.0
+rows.DOUBT_S = 3.0
 
 ORDERS = sa.Table(
     "shop_order", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True, autoincrement=False)
