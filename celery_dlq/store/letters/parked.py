@@ -63,27 +63,39 @@ class Parked(StoreRole):
         """
         if not letters:
             return 0
-        check_sizes(self.connection, letters)
-        at = clock.now(self.connection)
         given = {letter.parking: letter for letter in letters}
         known = select(parked.c.parking).where(
             one_of(self.connection, parked.c.parking, sorted(given))
         )
         stored = set(self.connection.scalars(known))
+        new = [letter for parking, letter in sorted(given.items()) if parking not in stored]
+        if new:
+            self._insert(new, clock.now(self.connection), now)
+        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
+        return len(new)
+
+    def park_within(
+        self, connection: Any, dialect: Any, letter: DeadLetter, *, at: datetime, now: datetime
+    ) -> None:
+        """Keep ``letter``, of a new message, in the transaction of the application; see
+        :meth:`~celery_dlq.store.database.engine.Database.join`.
+
+        :param at: the time by the database's clock; and ``now``, by the one that set the letter's ``due_at``.
+        """
+        self._transactions.join(
+            connection, dialect, lambda joined: self.within(joined)._insert([letter], at, now)
+        )
+
+    def _insert(self, letters: Sequence[DeadLetter], at: datetime, now: datetime) -> None:
+        check_sizes(self.connection, letters)
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
             sealing.seal(
-                parked,
-                parked_row(letter, redactor, at, at - now),
-                sealing.label_for(letter.subject),
+                parked, parked_row(one, redactor, at, at - now), sealing.label_for(one.subject)
             )
-            for parking, letter in sorted(given.items())
-            if parking not in stored
+            for one in letters
         ]
-        if rows:
-            self.connection.execute(insert(parked), rows)
-        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
-        return len(rows)
+        self.connection.execute(insert(parked), rows)
 
     @writes
     def take_due(
