@@ -83,7 +83,8 @@ class Cell:
     reason: Reason
     exception_type: str
     open: int
-    #: These never fall: how often letters died, and how many of their redrives succeeded or failed.
+    #: These never fall: how often letters died (with the reason ``unsent``: began to wait), and how many of
+    #: their redrives succeeded or failed.
     arrived: int
     succeeded: int
     failed: int
@@ -119,6 +120,17 @@ class TypeCount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unsent:
+    """The messages that one broker did not take, and that wait to be sent to it."""
+
+    #: Names the broker: see :class:`~celery_dlq.worker.broker_limits.Hold`.
+    place: str
+    messages: int
+    #: When the oldest could not be sent.
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measures:
     """The numbers of a store at one moment. All are read from rollups, or from few rows."""
 
@@ -126,9 +138,11 @@ class Measures:
     #: Open letters by state.
     open: Mapping[State, int]
     oldest_open_at: datetime | None
-    #: Parked retries, and those of them that are due but were not released.
+    #: Parked messages, and the retries among them that are due but were not released.
     parked: int
     overdue: int
+    #: By the broker.
+    unsent: tuple[Unsent, ...]
     operations: Mapping[OperationState, int]
     #: When an operation was last aborted, by its guard or by an error.
     aborted_at: datetime | None
