@@ -68,7 +68,7 @@ OVERDUE = Family(
     "Parked retries that were due five minutes ago and that no worker has released.",
 )
 UNSENT = Family(
-    "celery_dlq_unsent", GAUGE, (),
+    "celery_dlq_unsent_messages", GAUGE, (),
     "Messages that the broker did not take from their sender, and that wait in the store.",
 )
 OLDEST_UNSENT = Family(

@@ -182,7 +182,7 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_operation_aborted_timestamp_seconds": T0.timestamp() + 5,
         "celery_dlq_parked": 4,
         "celery_dlq_parked_overdue": 1,
-        "celery_dlq_unsent": 3,
+        "celery_dlq_unsent_messages": 3,
         "celery_dlq_oldest_unsent_seconds": 500,
         "celery_dlq_unsent_total OSError shop.charge": 8,
         "celery_dlq_poison_deliveries": 3,
