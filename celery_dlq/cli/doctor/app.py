@@ -207,9 +207,9 @@ def check_unsent(session: Session) -> Findings:
     if not modes:
         return
     yield ok(
-        f"messages that the broker does not take are kept, for workers on the broker "
-        f"{queue.hold.place}; run doctor where they are sent, too, with the environment of the web server: it "
-        "must name the same broker, and reach the store and a spool"
+        f"messages that the broker does not take are kept, for workers on the broker {queue.hold.place}; run "
+        "doctor where they are sent, too, with the environment of the web server: it must name the same "
+        "broker, and reach the store and a spool"
     )
     others = other_tasks(app)
     if others and queue.settings.unsent in modes:

@@ -1,6 +1,7 @@
 """Acts on many letters: the confirmation, and the act."""
 
 import asyncio
+import json
 
 import pytest
 from support.factories import T0, attempt, letter, unsent
@@ -65,7 +66,8 @@ def test_selected_letters_are_taken_by_their_ids(ann, store, three):
 def test_messages_that_were_not_sent_are_found_and_discarded_by_their_reason(ann, store):
     store.parked.park([unsent("web1"), unsent("web2")], now=T0)
     assert "web1" in ann.get("/dead-letters/letters?reason=unsent").text
-    listed = ann.get("/api/dead-letters/letters?reason=unsent").json()["letters"]
+    answer = ann.get("/api/dead-letters/letters?reason=unsent")
+    listed = json.loads(answer.body)["letters"]
     assert {one["task_id"] for one in listed} == {"web1", "web2"}
     page = ann.get(f"{DISCARD}?reason=unsent")
     assert "left alone" not in page.text
