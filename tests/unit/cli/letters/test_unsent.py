@@ -8,6 +8,7 @@ from support.factories import envelope, letter, parking, unsent
 from celery_dlq.model.headers import RELEASE_HEADER, doubtful_parking
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.rows import rows
 
 PARKED = Filter(states=frozenset({State.PARKED}))
 
@@ -69,7 +70,8 @@ def test_one_that_the_broker_may_have_is_not_moved_before_it_is_due(run, store, 
     assert "are being sent, or may have been sent" in result.stderr
 
 
-def test_one_that_the_broker_may_have_is_moved_once_it_is_due(run, store, queue):
+def test_one_that_the_broker_may_have_is_moved_once_it_is_due(run, store, queue, monkeypatch):
+    monkeypatch.setattr(rows, "DOUBT_S", -60.0)
     store.parked.park([doubtful("d1", -1.0)], now=datetime.now(timezone.utc))
     assert run("unpark", "d1").exit_code == 0
     assert store.parked.next_due(queue.hold.place) <= 0
