@@ -89,11 +89,13 @@ class Parked(StoreRole):
         stored = set(self.connection.scalars(known))
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
-            sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
+            sealing.seal(
+                parked,
+                parked_row(letter, redactor, at, at - now),
+                sealing.label_for(letter.subject),
+            )
             for parking, letter in sorted(given.items())
             if parking not in stored
-            for row in [parked_row(letter, redactor, at, at - now)]
-            for label in [sealing.label_for(letter.subject)]
         ]
         if rows:
             self.connection.execute(insert(parked), rows)
