@@ -66,7 +66,7 @@ def test_selected_letters_are_taken_by_their_ids(ann, store, three):
 def test_messages_that_were_not_sent_are_found_and_discarded_by_their_reason(ann, store):
     store.parked.park([unsent("web1"), unsent("web2")], now=T0)
     assert "web1" in ann.get("/dead-letters/letters?reason=unsent").text
-    answer = ann.get("/api/dead-letters/letters?reason=unsent")
+    answer = ann.get("/api/dead-letters?reason=unsent")
     listed = json.loads(answer.body)["letters"]
     assert {one["task_id"] for one in listed} == {"web1", "web2"}
     page = ann.get(f"{DISCARD}?reason=unsent")
