@@ -90,6 +90,17 @@ def test_discarded_by_the_reason_it_stays_a_letter_that_was_not_sent(run, read, 
     assert "Next: celery dlq redrive a1" in run("show", "a1").stdout
 
 
+def test_a_redrive_does_not_take_them(run, read, waiting):
+    result = run("redrive", "--reason", "unsent", "--yes")
+    assert "claimed or redriven already" not in result.stdout + result.stderr
+    assert len(read("list", "--reason", "unsent")) == 2
+
+
+def test_a_monitor_counts_them(run, waiting):
+    said = run("check", "--reason", "unsent", "--max-depth", "1").stdout
+    assert said.startswith("DLQ CRITICAL - 2 letters")
+
+
 def test_a_person_in_one_is_named(run, waiting):
     result = run("forget", "--task-id", "a1", "--yes", "--why", "x")
     assert "These wait in the store to be sent, and stay: a1." in result.stdout + result.stderr
