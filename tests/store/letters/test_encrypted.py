@@ -512,15 +512,10 @@ def test_texts_of_users_that_look_sealed_are_shown_as_others_are(store, tmp_path
 def test_a_reason_that_looks_sealed_stops_no_request(store):
     why = NEW.seal("fixed", "elsewhere")
     store.letters.save([letter("a")])
-    given = {
-        "act": "redrive",
-        "who": "ann",
-        "wanted": Filter(),
-        "limit": None,
-        "changes": {},
-        "shown": {},
-    }
-    made = store.requests.create(**given, why=why, expires_after_s=0.0)
+    made = store.requests.create(
+        Filter(), who="ann", why=why, expires_after_s=0.0,
+        act="redrive", letters={"a": ""}, changes={}, shown={},
+    )  # fmt: skip
     store.requests.prune(None)
     [found] = store.requests.find()
     assert (found.id, found.state.value, found.why) == (made.id, "expired", why)
