@@ -4,6 +4,7 @@ letters one transaction takes."""
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -234,6 +235,9 @@ class Release:
 
 
 #: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
+#: Seconds for which a message that its sender may have sent waits in the store before it is sent again. Until
+#: then, every worker has said whether it took the message: workers ask every 20 seconds, or more often.
+DOUBT_S = 60.0
 #: seconds; by then, a dead worker's lease and an interrupted release have expired twice.
 PARKED_OVERDUE_S = 300.0
 
@@ -385,7 +389,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny", "lapse",
+    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny",
 )  # fmt: skip
 
 
@@ -518,3 +522,29 @@ class Portion:
                 return transaction(self.size)
             self.size = max(FEWEST, self.size // 4)
         return transaction(self.size)
+
+
+#: The share of the time in which long work uses the store, at most. It pauses in between, so that other work
+#: comes first.
+SHARE = 0.25
+
+#: Waits this many seconds; returns whether to stop.
+Pause = Callable[[float], object]
+
+
+class Pauses:
+    """The pauses between the steps of long work.
+
+    :param monotonic: measures how long the steps take, in seconds.
+    """
+
+    def __init__(self, pause: Pause, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._pause, self._monotonic, self._began = pause, monotonic, monotonic()
+
+    def rest(self) -> bool:
+        """Pause for as long as the share of the time asks after the work since the last pause. Returns
+        whether to stop."""
+        spent = self._monotonic() - self._began
+        stops = self._pause(spent * (1 / SHARE - 1))
+        self._began = self._monotonic()
+        return bool(stops)

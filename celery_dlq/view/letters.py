@@ -95,7 +95,7 @@ LETTER: Sequence[Field] = (
     Field("exchange", "Exchange", MESSAGE, attrgetter("envelope.exchange")),
     Field("routing_key", "Routing key", MESSAGE, attrgetter("envelope.routing_key")),
     Field("", "Priority", MESSAGE, lambda one: json_text(one.envelope.properties.get("priority"))),
-    Field("", "Content", MESSAGE, lambda one: f"{_size(one.envelope.body)} of {one.envelope.content_type}"),
+    Field("", "Content", MESSAGE, lambda one: _content_of(one)),
     Field("canvas", "Part of", MESSAGE),
     Field("body_unread", "Unreadable", MESSAGE, lambda one: linked_to(one.envelope).unread or None),
     Field("errbacks", "Ran when it died", MESSAGE, lambda one: linked_to(one.envelope).tasks),
@@ -167,6 +167,11 @@ class WholeLetter:
             handlings=[*map(as_record, self.handlings)],
             held=self.hold and as_record(self.hold, ("name", "why", "at")),
         )  # fmt: skip
+
+
+def _content_of(one: DeadLetter) -> str:
+    sent = one.envelope
+    return "" if one.unreadable else f"{_size(sent.body)} of {sent.content_type}"
 
 
 def _key_of(sealed_by: str) -> str:

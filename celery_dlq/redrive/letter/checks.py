@@ -4,7 +4,7 @@ and its arguments against the task's signature. A letter that fails a check is s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
-from celery_dlq.redrive.gate import why_never, why_not_alone
+from celery_dlq.redrive.gate import why_held
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
 
@@ -58,23 +58,24 @@ class Checks:
         app: Any,
         orders: Orders,
         queues: Queues = None,
-        is_approved: Callable[[], bool] = lambda: True,
+        is_approved: bool = True,
     ) -> None:
         self._app, self._checking = app, orders.checking
-        self._queues, self._is_approved = queues, cache(is_approved)
+        self._queues, self._is_approved = queues, is_approved
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
         self._passed: set[tuple[str, ...]] = set()
 
-    def check(self, opened: OpenLetter, now: datetime) -> Checked:
+    def check(self, opened: OpenLetter, now: datetime, origin: str = "") -> Checked:
         """Whether the letter may be sent.
 
+        :param origin: its task before its repair, if that was another one.
         :raises RedriveError: the result backend does not answer.
         """
         letter = opened.letter
         try:
-            why_not = self._why_not(letter, now)
+            why_not = self._why_not(letter, now, origin)
             # Without a task, its body may be anything.
             is_over = why_not is not None or letter.task == NO_TASK
             return Checked(why_not) if is_over else self._checked_body(opened, now)
@@ -83,18 +84,18 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - a message may hold anything
             return Checked(f"it cannot be checked ({reason(error)}); repair it, or discard it")
 
-    def _why_not(self, letter: DeadLetter, now: datetime) -> str | None:
+    def _why_not(self, letter: DeadLetter, now: datetime, origin: str) -> str | None:
         """All checks but those of the body, in the order in which their reasons count."""
         task, envelope = task_of(letter), letter.envelope
-        route = letter.task, task, envelope.queue, envelope.exchange
+        route = origin, letter.task, task, envelope.queue, envelope.exchange
         if route in self._passed:
             return why_excluded(letter, self._checking, now)
         why = (
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
-            or why_never(self._app, letter.task, task)
-            or self._why_not_approved(letter.task, task)
+            or why_held(self._app, "never", origin, letter.task, task)
+            or self._why_not_approved(origin, letter.task, task)
             or why_excluded(letter, self._checking, now)
             or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)
@@ -104,8 +105,8 @@ class Checks:
         return why
 
     def _why_not_approved(self, *tasks: str) -> str | None:
-        why = why_not_alone(self._app, *tasks)
-        return why if why and not self._is_approved() else None
+        why = why_held(self._app, "approve", *tasks)
+        return why if why and not self._is_approved else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
         letter, task = opened.letter, task_of(opened.letter)
@@ -133,12 +134,8 @@ class Checks:
             said = call.difference(args, kwargs) or error
             why = f"its arguments do not fit {task} any more: {said}; repair them, or discard it"
             return why, ""
-        try:
-            call.bind(args, kwargs)
-        except TypeError as error:
-            said = call.difference(args, kwargs) or error
-            return None, f"the run() of {task} takes other arguments ({said})"
-        return None, ""
+        said = call.misfit(args, kwargs)
+        return None, f"the run() of {task} takes other arguments ({said})" if said else ""
 
     def _why_not_whole(
         self, letter: DeadLetter, members: Sequence[ChordMember], now: datetime
@@ -204,6 +201,14 @@ class Call:
             _shape(inspect.signature(self._check, follow_wrapped=False)) == _shape(self.signature)
         )
 
+    @property
+    def parameters(self) -> list[str] | None:
+        """The names of the parameters, with their stars; None if they are unknown."""
+        if self.signature is None:
+            return None
+        known = self.signature.parameters.values()
+        return [str(one.replace(annotation=one.empty, default=one.empty)) for one in known]
+
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Check the arguments as Celery's ``apply_async()`` does.
 
@@ -224,13 +229,21 @@ class Call:
         if self.signature is not None:
             self.signature.bind(*args, **kwargs)
 
+    def misfit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Why the task cannot be called with these arguments; empty if it can, as far as is known."""
+        try:
+            self.bind(args, kwargs)
+        except TypeError as error:
+            return self.difference(args, kwargs) or str(error)
+        return ""
+
     def difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """The parameters that get no argument, and the arguments that no parameter takes, in words; empty if
         there are none."""
         if self.signature is None:
             return ""
         known = list(self.signature.parameters.values())
-        filled, unexpected = filled_by(known, len(args), kwargs)
+        filled, unexpected = _filled_by(known, len(args), kwargs)
         stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [one.name for one in known if one.default is one.empty and one.kind not in stars]
         parts = {
@@ -240,11 +253,11 @@ class Call:
         return ", ".join(f"{what} {_some(names)}" for what, names in parts.items() if names)
 
 
-def filled_by(
+def _filled_by(
     known: Sequence[inspect.Parameter], count: int, kwargs: Mapping[str, Any]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """The arguments of each parameter, and the arguments that no parameter takes."""
-    filled: dict[str, list[str]] = {}
+) -> tuple[set[str], list[str]]:
+    """The parameters that get an argument, and the arguments that no parameter takes."""
+    filled: set[str] = set()
     unexpected: list[str] = []
     for place, name in zip(range(count), _places(known, count), strict=True):
         _give(filled, unexpected, name, f"args[{place}]")
@@ -266,13 +279,11 @@ def _places(known: Sequence[inspect.Parameter], count: int) -> Iterator[str | No
     yield from (rest for _ in range(count - len(by_place)))
 
 
-def _give(
-    filled: dict[str, list[str]], unexpected: list[str], name: str | None, argument: str
-) -> None:
+def _give(filled: set[str], unexpected: list[str], name: str | None, argument: str) -> None:
     if name is None:
         unexpected.append(argument)
     else:
-        filled.setdefault(name, []).append(argument)
+        filled.add(name)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -201,7 +201,7 @@ class Closing(StoreRole):
             return 0, act
         sealing = sealing_of(self.connection)
         letters = [
-            parked_letter(sealing.open(parked, row, row["task_id"])).with_(
+            parked_letter(sealing.open(parked, row)).with_(
                 state=State.DEAD, due_at=None, parking=""
             )
             for row in rows

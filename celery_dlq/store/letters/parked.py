@@ -64,7 +64,7 @@ class Parked(StoreRole):
         if not letters:
             return 0
         check_sizes(self.connection, letters)
-        ahead = clock.now(self.connection) - now
+        at = clock.now(self.connection)
         given = {letter.parking: letter for letter in letters}
         known = select(parked.c.parking).where(
             one_of(self.connection, parked.c.parking, sorted(given))
@@ -72,11 +72,13 @@ class Parked(StoreRole):
         stored = set(self.connection.scalars(known))
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
-            sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
+            sealing.seal(
+                parked,
+                parked_row(letter, redactor, at, at - now),
+                sealing.label_for(letter.subject),
+            )
             for parking, letter in sorted(given.items())
             if parking not in stored
-            for row in [parked_row(letter, redactor, ahead)]
-            for label in [sealing.label_for(letter.subject)]
         ]
         if rows:
             self.connection.execute(insert(parked), rows)

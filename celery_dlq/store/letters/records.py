@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
@@ -19,7 +19,7 @@ from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved, V
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import attempt, content, letter, parked, report, term
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -112,12 +112,9 @@ class Letters(ListenedRole[StoreListener]):
             .where(attempt.c.task_id == key)
             .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
         )
-        sealing = sealing_of(self.connection)
-        attempts = [
-            sealing.shown(attempt, one, key, row["sealed_by"])
-            for one in self.connection.execute(runs).mappings()
-        ]
-        [shown] = sealing.shown_letters([with_body(self.connection, row)])
+        attempts = read_shown(self.connection, attempt, runs, row["sealed_by"])
+        whole = with_body(self.connection, row)
+        [shown] = sealing_of(self.connection).shown(letter, [whole])
         found = letter_from(shown, attempts)
         return found.with_(due_at=waiting.due_at) if waiting else found
 
@@ -133,21 +130,19 @@ class Letters(ListenedRole[StoreListener]):
         found = _READ.add_columns(body_of(len(keys))).where(these, self.ours(letter))
         stored = self.connection.execute(found)
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
-        shown = sealing_of(self.connection).shown_letters(rows)
+        shown = sealing_of(self.connection).shown(letter, rows)
         return [letter_from(row) for row in shown], count
 
     @reads
     def read_tracebacks(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
-        these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by)
-        return _texts(self.connection, these.join(content, OF_LETTER), task_ids)
-
-    @reads
-    def read_routes(self, task_ids: Sequence[str]) -> Mapping[str, str]:
-        """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        these = select(letter.c.task_id, letter.c.route, letter.c.sealed_by)
-        return _texts(self.connection, these, task_ids)
+        keys = {stored_id(task_id): task_id for task_id in task_ids}
+        these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by).where(
+            one_of(self.connection, letter.c.task_id, [*keys]), self.ours(letter)
+        )
+        shown = read_shown(self.connection, letter, these.join(content, OF_LETTER))
+        return {keys[row["task_id"]]: row["traceback"] for row in shown}
 
     @reads
     def match(self, prefix: str, limit: int = 10) -> list[str]:
@@ -243,16 +238,6 @@ def _resolve(connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
         connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
         tally.write(connection)
     return sorted(resolved)
-
-
-def _texts(
-    connection: Connection, these: Select[Any], task_ids: Sequence[str]
-) -> Mapping[str, str]:
-    """The texts that ``these`` selects after the stored id, by the given ids."""
-    keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
-    found = one_of(connection, letter.c.task_id, [*keys]), is_ours(connection, letter)
-    shown = sealing.shown_letters(connection.execute(these.where(*found)).mappings())
-    return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
 _RESOLVE = (
@@ -351,8 +336,7 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
         letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
     )  # fmt: skip
     these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
-    shown = sealing_of(connection).shown_letters(connection.execute(these).mappings())
-    return {row["id"]: row for row in shown}
+    return {row["id"]: row for row in read_shown(connection, letter, these)}
 
 
 def _above_all(connection: Connection) -> int:

@@ -229,9 +229,8 @@ def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, st
 
 def _sealed(connection: Connection, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a group with its example sealed, as that of the letter is."""
-    sealing, sealed_by = sealing_of(connection), row["sealed_by"]
-    group = {name: value for name, value in row.items() if name != "sealed_by"}
-    return sealing.seal(tables.group, group, row["fingerprint"], sealing.sealer(sealed_by))
+    sealed = sealing_of(connection).seal(tables.group, row)
+    return {name: value for name, value in sealed.items() if name != "sealed_by"}
 
 
 def _new_group(member: Member) -> dict[str, Any]:
