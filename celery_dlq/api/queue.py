@@ -17,6 +17,7 @@ from celery_dlq.base.sealing import Keyring
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.outbox.sender import Outbox
 from celery_dlq.recorder.flight import FlightRecorder
 from celery_dlq.spool.segment import Record
 from celery_dlq.store.base import pages
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
+    from celery_dlq.worker.admission.doubts import Doubts
     from celery_dlq.worker.admission.valve import Valve
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.consumer import Capture
@@ -53,6 +55,9 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         self.app = app
         self.client: Client = Client()
         app.dead_letter_queue = self
+        #: All tasks that the app sends pass here: see ``dlq_unsent``.
+        self.outbox: Outbox = Outbox(self)
+        app.send_task = self.outbox.send_task
         #: The workers that run in this process.
         self._workers: WeakSet[Any] = WeakSet()
         self._counting = threading.Lock()
@@ -126,6 +131,13 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         from celery_dlq.worker.broker_limits import hold_of
 
         return hold_of(self.app, self.settings.park_after)
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        """The messages of which it is unknown whether the broker has taken them."""
+        from celery_dlq.worker.admission.doubts import Doubts
+
+        return Doubts(self.hold.place)
 
     @cached_property
     def capture(self) -> Capture:

@@ -55,11 +55,15 @@ FREE_HEADER = "x-dlq-free"
 #: Which release of a parked retry a message is: the parking, a slash, and the number of the copy.
 RELEASE_HEADER = "x-dlq-release"
 
+#: Names a message among all that were sent with ``dlq_unsent``, in case it is unknown whether the broker has
+#: taken it: see :func:`doubtful_parking`.
+SENT_HEADER = "x-dlq-sent"
+
 #: The key of the circuit for which a message was parked; empty if the task has one circuit for all.
 CIRCUIT_HEADER = "x-dlq-circuit"
 
 #: Headers of a release, which do not apply to the messages that follow it.
-RELEASE_HEADERS = (RELEASE_HEADER, CIRCUIT_HEADER)
+RELEASE_HEADERS = (RELEASE_HEADER, CIRCUIT_HEADER, SENT_HEADER)
 
 #: Prefixes of headers that brokers and transports add to a delivered message. They must not be sent
 #: again: RabbitMQ would read ``x-death`` as a cycle and drop the message, and old counts mislead.
@@ -89,6 +93,22 @@ _ATTEMPTS_LIMIT = 1 << 20
 def release_of(headers: Mapping[str, Any] | None) -> tuple[str, int] | None:
     """The parking and the number of the copy, if the message was parked; otherwise None."""
     return _read(headers, RELEASE_HEADER, _as_release)
+
+
+def release_header(parking: str, copy: int) -> dict[str, str]:
+    """The header that :func:`release_of` reads."""
+    return {RELEASE_HEADER: f"{parking}/{copy}"}
+
+
+def sent_of(headers: Mapping[str, Any] | None) -> str | None:
+    """The name of a message that was sent with ``dlq_unsent``; otherwise None."""
+    return _read(headers, SENT_HEADER, _as_name)
+
+
+def doubtful_parking(place: str, sent: str) -> str:
+    """The parking, at this place, of the message with this :data:`SENT_HEADER`, if it is unknown whether the
+    broker has taken it. No other parking begins like this."""
+    return f"{place}.u{sent}"
 
 
 def sending_of(headers: Mapping[str, Any] | None) -> tuple[int, str] | None:

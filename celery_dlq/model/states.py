@@ -48,6 +48,9 @@ class Reason(str, Enum):
     INGESTED = "ingested"
     #: It waited in the store for its next attempt. It is a letter only after a person has discarded it.
     PARKED = "parked"
+    #: The broker did not take it from its sender. It waits in the store until the broker answers: see
+    #: ``dlq_unsent``.
+    UNSENT = "unsent"
 
 
 class State(str, Enum):

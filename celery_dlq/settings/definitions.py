@@ -31,6 +31,7 @@ from celery_dlq.settings.validation import (
     STORE_URL_VARIABLE,
     TEXT,
     TRACE_URL,
+    UNSENT,
     Allowed,
     allowed_values,
     given_settings,
@@ -153,6 +154,17 @@ class Settings:
         60.0, number(1.0, 86_400, "seconds"),
         "A retry with a longer wait than this is parked in the store; Celery would keep it in the memory "
         "of a worker. At most half of the broker's visibility timeout, and 15 minutes on RabbitMQ.",
+    )
+    unsent: str = _setting(
+        "raise", UNSENT,
+        "What delay() does if the broker does not take a message: 'raise' raises the error, as in Celery; "
+        "'store' keeps the message in the store, and a worker sends it once the broker answers; 'commit', in "
+        "addition, writes the message in the open transaction of a session or of Django, and sends it after "
+        "the commit. A task's dlq_unsent overrides it.",
+    )
+    unsent_after: float = _setting(
+        2.0, number(0.1, 60, "seconds"),
+        "How long the broker is tried before a message is kept in the store; see dlq_unsent.",
     )
     breaker_failures: int = _setting(
         0, whole(0, 1_000_000),

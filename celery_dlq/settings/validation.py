@@ -102,6 +102,9 @@ CLI_ACTS = Allowed("'do' or 'propose'", lambda value: value in ("do", "propose")
 REDRIVE_OPTION = Allowed(
     "'allow', 'approve' or 'never'", lambda value: value in ("allow", "approve", "never")
 )
+UNSENT = Allowed(
+    "'raise', 'store' or 'commit'", lambda value: value in ("raise", "store", "commit")
+)
 APPROVAL = Allowed(
     "a celery_dlq.Approval object, or None",
     lambda value: value is None or _is_a(value, "Approval"),

@@ -70,7 +70,7 @@ class UpkeepThread(Leased):
         self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
         #: Seconds until each of the chores is due.
         self._due_in_s = dict.fromkeys(_CHORES_S, 0.0)
-        self._releaser = Releaser(dlq.app, lambda: dlq.store, place)
+        self._releaser = Releaser(dlq.app, lambda: dlq.store, place, pause=self.stopping.wait)
         self._resender = Resender(dlq, monotonic=monotonic)
         self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
 
@@ -96,6 +96,8 @@ class UpkeepThread(Leased):
             self._clock_checked = True
             if wrong:
                 logger.warning("%s", wrong)
+        # Each worker, with or without the lease, says which of the messages in doubt it took.
+        self._dlq.doubts.refresh(self._dlq.store)
         to_do = self._tenure.to_do()
         if to_do.operations:
             self._wake()

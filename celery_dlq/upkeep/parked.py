@@ -11,6 +11,7 @@ is released when a probe may run.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.model.headers import CIRCUIT_HEADER, RELEASE_HEADER, circuit_of, has_header
+from celery_dlq.model.headers import CIRCUIT_HEADER, circuit_of, has_header, release_header
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.redrive.broker.amqp import CONFIRM_TIMEOUT_S
@@ -43,6 +44,8 @@ PROBING_S = 2.0
 #: Seconds after which a probe is overdue: no worker still has a breaker for that task, so its circuit will
 #: never be closed.
 OVERDUE = timedelta(seconds=60)
+#: The most messages per second that are released: the services that their tasks need may have been away, too.
+RATE = 1_000
 #: Messages that are put off together come back in this many parts.
 PARTS = 10
 
@@ -51,13 +54,15 @@ class Releaser:
     """Sends the due retries of one place.
 
     :param batch_size: retries sent in one step.
+    :param pause: waits this many seconds between two steps.
     """
 
     def __init__(
-        self, app: Any, store: Callable[[], Store], place: str, *, batch_size: int = BATCH_SIZE
-    ) -> None:
+        self, app: Any, store: Callable[[], Store], place: str, *, batch_size: int = BATCH_SIZE,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:  # fmt: skip
         self._app, self._store, self._place = app, store, place
-        self._batch_size = batch_size
+        self._batch_size, self._pause = batch_size, pause
 
     def run(self, lease: Lease, prolong: Callable[[], Lease | None]) -> float | None:
         """Send due retries, for as long as the lease can be prolonged.
@@ -71,7 +76,8 @@ class Releaser:
             return wait_s
         with open_publisher(self._app) as publisher:
             held: Lease | None = lease
-            while held is not None and self.send_batch(publisher, held):
+            while held is not None and (settled := self.send_batch(publisher, held)):
+                self._pause(settled / RATE)
                 held = prolong()
         return self._store().parked.next_due(self._place)
 
@@ -114,7 +120,7 @@ def settle(store: Store, taken: Sequence[Release], sent: Sent) -> None:
 def as_sent(release: Release) -> DeadLetter:
     """The message to publish, with the name of its parking and the number of this copy."""
     envelope = release.letter.envelope
-    headers = {**envelope.headers, RELEASE_HEADER: f"{release.parking}/{release.copy}"}
+    headers = {**envelope.headers, **release_header(release.parking, release.copy)}
     return release.letter.with_(
         task_id=release.parking, envelope=replace(envelope, headers=headers)
     )

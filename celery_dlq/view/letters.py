@@ -41,6 +41,7 @@ MEANINGS: Mapping[Reason, str] = {
     Reason.MALFORMED: "it cannot be decoded, or is not a task message",
     Reason.INGESTED: "it came from a dead-letter queue of the broker",
     Reason.PARKED: "its next attempt waited in the store",
+    Reason.UNSENT: "the broker did not take it from its sender",
 }
 
 #: The parts of a letter's screen that have facts.
@@ -181,6 +182,7 @@ _FIRST: Mapping[Reason, str] = {
     Reason.EXHAUSTED: "",
     Reason.BUDGET: "when the storm is over: ",
     Reason.PARKED: "",
+    Reason.UNSENT: "",
     Reason.LOST: "check what the task has done; if it may run again: ",
     Reason.UNKNOWN_TASK: "deploy the task, then: ",
     Reason.MALFORMED: "discard it; or, once a worker can read it: ",

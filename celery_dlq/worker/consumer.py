@@ -151,7 +151,7 @@ class Capture:
     @cached_property
     def copies(self) -> Copies:
         """Lets one copy of each message run."""
-        return Copies(self.desk)
+        return Copies(self.desk, self.app.doubts)
 
     @cached_property
     def valve(self) -> Valve:

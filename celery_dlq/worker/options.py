@@ -98,6 +98,8 @@ class TaskOptions(Task):  # type: ignore[misc]
     #: Whether it may run twice without harm, so that a bulk redrive may send back letters of messages that
     #: were running when their worker was killed.
     dlq_idempotent: bool = False
+    #: What its delay() does if the broker does not take the message: "raise", "store" or "commit".
+    dlq_unsent: str = _from(lambda settings: settings.unsent)
     #: Whether its letters are redriven: "allow", "approve" (if a second person approves it), or "never".
     dlq_redrive: str = "allow"
     #: Rules of this task, asked before the app's.

@@ -29,7 +29,7 @@ from celery_dlq.worker.options import FromSettings, TaskOptions, check_key
 _CHECKED_OPTIONS = (
     "dlq_retry_window", "dlq_retry_budget", "dlq_retry_budget_floor", "dlq_tags",
     "dlq_breaker_failures", "dlq_breaker_streak", "dlq_breaker_window", "dlq_breaker_recovery",
-    "dlq_recorder", "dlq_redrive",
+    "dlq_recorder", "dlq_redrive", "dlq_unsent",
 )  # fmt: skip
 
 

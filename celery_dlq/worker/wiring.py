@@ -65,6 +65,10 @@ class Wiring(Protocol):
         """How long the broker may hold a retry."""
 
     @property
+    def doubts(self) -> Any:
+        """The messages in doubt: see :mod:`celery_dlq.worker.admission.doubts`."""
+
+    @property
     def meter(self) -> Meter | None:
         """The metrics of this worker; None if they are off."""
 

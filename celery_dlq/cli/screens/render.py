@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _READABLE = 100
 
 _STYLES = {
-    **{reason.value: "red" for reason in Reason if reason is not Reason.PARKED},
+    **{reason.value: "red" for reason in Reason if reason not in (Reason.PARKED, Reason.UNSENT)},
     "transient": "yellow", "dead": "red", "claimed": "yellow", "redriven": "yellow",
     "waiting": "yellow", "torn": "red", "refused": "red",
     "stuck": "red", "uncovered": "yellow",

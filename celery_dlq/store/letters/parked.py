@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.headers import doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
 from celery_dlq.store.coordination import end_deliveries, is_held
@@ -161,6 +162,15 @@ class Parked(StoreRole):
             self.connection.execute(_RAN, [{**one, "at": now} for one in ran])
         accepted = known | first
         return [accepted.get(parking, copy) == copy for parking, copy in copies]
+
+    @reads
+    def in_doubt(self, place: str) -> frozenset[str]:
+        """The names of the messages that their senders may have sent to ``place``, by
+        :func:`~celery_dlq.model.headers.doubtful_parking`. Also those of which a copy has run."""
+        beginning = doubtful_parking(place, "")
+        stored = select(parked.c.parking).where(begins_with(parked.c.parking, beginning))
+        found = self.connection.scalars(stored.where(self.ours(parked)))
+        return frozenset(parking.removeprefix(beginning) for parking in found)
 
     @writes
     def take_back(self, beginning: str, *, exact: bool) -> bool:

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import decode_table, dump_json, encode_table, read_record, record_of
 from celery_dlq.base.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.model.fingerprint import Grounds
+from celery_dlq.model.headers import release_of
 from celery_dlq.model.letter import (
     ATTEMPT_MESSAGE_LIMIT,
     Attempt,
@@ -219,7 +220,7 @@ def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict
     :param ahead: how far the database's clock is ahead of the one that set ``due_at``.
     """
     assert letter.due_at is not None, "a parked retry is due some time"  # noqa: S101
-    due_at = letter.due_at + ahead
+    due_at, first = letter.due_at + ahead, release_of(letter.envelope.headers)
     hidden = {name: redactor.stored(getattr(letter, name)) for name in _SEARCHED}
     letter = letter.with_(**hidden)
     plain = {name: getattr(letter, name) for name in _PARKED_NAMES}
@@ -233,7 +234,8 @@ def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict
         **_converted(letter),
         "due_at": due_at,
         "next_at": due_at,
-        "copies": 0,
+        # A message that its sender may have sent is the first copy.
+        "copies": 0 if first is None or first[0] != letter.parking else first[1],
         "record": json.dumps(record.to_dict(), default=str).encode("ascii"),
         "body": letter.envelope.body,
     }

@@ -27,13 +27,16 @@ from celery.worker import state
 from celery_dlq.model.headers import (
     COPY_HEADER,
     RELEASE_HEADER,
+    SENT_HEADER,
     attempt_number,
     redrive_of,
     release_of,
     sending_of,
+    sent_of,
 )
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Guard, Onward
+from celery_dlq.worker.admission.doubts import Doubts
 from celery_dlq.worker.end.request import DLQRequest
 from celery_dlq.worker.failure import logged
 from celery_dlq.worker.message import came_back, letter_id
@@ -71,8 +74,8 @@ _Report: TypeAlias = "tuple[Callable[[Store, Sequence[Any]], Sequence[object]], 
 class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
-    def __init__(self, desk: LoopCallbacks) -> None:
-        self._desk = desk
+    def __init__(self, desk: LoopCallbacks, doubts: Doubts) -> None:
+        self._desk, self._doubts = desk, doubts
         #: Reports that the store has not taken. They are few: a message takes up a place of the prefetch
         #: limit for a minute before it runs unchecked.
         self._unreported: list[_Report] = []
@@ -85,9 +88,9 @@ class Copies(Guard):
         headers = request._message.headers
         if self._runs and came_back(request._message) and self._settles(request):
             return False
-        # All other messages pay for these two lookups only.
+        # All other messages pay for these three lookups only.
         if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
-            return True
+            return SENT_HEADER not in headers or not self._is_in_doubt(request)
         return not self.asks(request, self._onward)
 
     def start(self) -> None:
@@ -123,6 +126,18 @@ class Copies(Guard):
                 request._message, request._on_ack, request._on_reject,
             )  # fmt: skip
         logger.info("%s came back after a lost connection; it does not run again", request.id)
+        return True
+
+    def _is_in_doubt(self, request: Any) -> bool:
+        """Whether ``request``, as its sender sent it, waits for the store because another copy may run."""
+        sent = sent_of(request.message.headers)
+        key = sent and self._doubts.take(sent)
+        if not key:
+            return False
+        copy = Copy(
+            _accept_releases, key, was="sent in doubt", why_not="was sent again by a worker"
+        )
+        self._ask(request, copy, self._onward, self._connection, ACCEPT_TRIES)
         return True
 
     def asks(self, request: Any, run: Onward) -> bool:

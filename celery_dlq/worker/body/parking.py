@@ -58,7 +58,7 @@ class LongWait:
 
     def __init__(self, task: TaskOptions, hold: Hold, when: Any, delay_s: float) -> None:
         self._task, self._hold, self._when, self._delay_s = task, hold, when, delay_s
-        self._catcher = _Catcher(task.app)
+        self._catcher = Catcher(task.app)
         #: The options of ``retry()`` with which Celery hands over the message instead of sending it.
         self.options: dict[str, Any] = {"producer": self._catcher}
 
@@ -93,16 +93,18 @@ class LongWait:
         )
 
 
-class _Catcher(Producer):  # type: ignore[misc]
+class Catcher(Producer):  # type: ignore[misc]
     """Keeps the task's message, serialised and compressed, instead of publishing it."""
 
     def __init__(self, app: Any) -> None:
         # This connection is never opened, because only its channel would open it.
         super().__init__(app.connection_for_write(), auto_declare=False)
         self._app = app
+        #: The message, once it is published.
         self.envelope: Envelope | None = None
 
     def publish(self, body: Any, **options: Any) -> Any:
+        """kombu's ``publish()``, without a connection."""
         # With retry=True kombu would connect, and wait for the broker if that fails.
         return super().publish(body, **{**options, "retry": False})
 

@@ -8,6 +8,7 @@ from support.factories import T0, envelope, letter, parking
 from support.stores.redriving import claim, end
 from support.stores.rollup_checks import assert_counts_hold
 
+from celery_dlq.model.headers import RELEASE_HEADER, doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter, Lease
@@ -445,3 +446,30 @@ def test_each_broker_has_its_own_until_a_person_moves_them(store):
 
     assert sorted(ids(take(store))) == ["a", "b"]
     assert store.parked.overdue() == 0
+
+
+def doubtful(task_id: str, name: str) -> DeadLetter:
+    """A letter of a message that its sender may have sent as the first copy."""
+    named = doubtful_parking("here", name)
+    sent = envelope(task_id, headers={"id": task_id, RELEASE_HEADER: f"{named}/1"})
+    return parking(task_id, -1, parking=named, reason=Reason.UNSENT, envelope=sent)
+
+
+def test_a_message_in_doubt_counts_as_the_first_copy(store):
+    park(store, doubtful("a", "m1"), parking("b", -1))
+    assert store.parked.in_doubt("here") == {"m1"}
+    assert store.parked.in_doubt("elsewhere") == frozenset()
+
+    assert sorted((one.letter.task_id, one.copy) for one in take(store)) == [("a", 2), ("b", 1)]
+
+
+def test_of_a_message_in_doubt_one_copy_runs(store):
+    park(store, doubtful("a", "m1"), doubtful("b", "m2"))
+    first = [(doubtful_parking("here", "m1"), 1)]
+    assert store.parked.accept(first) == [True]
+    assert ids(take(store)) == ["b"]
+
+    second = [(doubtful_parking("here", "m2"), copy) for copy in (2, 1)]
+    assert store.parked.accept(second) == [True, False]
+    # A worker that receives the first copy much later still asks.
+    assert store.parked.in_doubt("here") == {"m1", "m2"}

@@ -54,14 +54,27 @@ def tenure(store):
 
 
 @pytest.fixture
-def release(store, tenure):
+def pauses():
+    """The seconds between batches."""
+    return []
+
+
+@pytest.fixture
+def release(store, tenure, pauses):
     """One look at what is due; batches of two."""
-    releaser = Releaser(None, lambda: store, "here", batch_size=2)
+    releaser = Releaser(None, lambda: store, "here", batch_size=2, pause=pauses.append)
     return lambda: releaser.run(tenure.prolong(), tenure.prolong)
 
 
 def park(store, *letters):
     store.parked.park(letters, now=datetime.now(timezone.utc))
+
+
+def test_the_rate_is_bounded(release, store, publisher, pauses):
+    park(store, *(parking(name, -1) for name in "abc"))
+    release()
+    assert len(publisher.sent) == 3
+    assert pauses == [2 / module.RATE, 1 / module.RATE]
 
 
 def test_nothing_to_do_connects_to_nothing(release, store, monkeypatch):

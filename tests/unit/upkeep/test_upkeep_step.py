@@ -12,6 +12,7 @@ from celery_dlq.store.database.clock import why_wrong
 from celery_dlq.upkeep import chores, periodic
 from celery_dlq.upkeep.chores import UpkeepThread
 from celery_dlq.upkeep.step import UpkeepStep
+from celery_dlq.worker.admission.doubts import Doubts
 from celery_dlq.worker.writing.store_calls import StoreHealth
 
 PATIENCE_S = 60
@@ -25,13 +26,15 @@ class Store:
 
     def __init__(self, *answers):
         self.answers, self.given_up, self.pruned = list(answers), [], 0
-        self.expired = []
+        self.expired, self.doubted = [], []
         # Its roles.
         self.leases = SimpleNamespace(
             to_do=self.to_do, take=self.take_lease, give_up=self.give_up_lease
         )
         self.sendings = SimpleNamespace(expire=self.expire_sendings)
-        self.parked = SimpleNamespace(next_due=lambda place: None, prune=self.prune_releases)
+        self.parked = SimpleNamespace(
+            next_due=lambda place: None, prune=self.prune_releases, in_doubt=self.in_doubt
+        )
         self.circuits = SimpleNamespace(prune=self.prune_circuits)
         self.recorder_reports = SimpleNamespace(prune=self.prune_circuits)
         self.vanished = SimpleNamespace(repairs=lambda broker: {})
@@ -45,6 +48,10 @@ class Store:
         self.names = []
         #: How far the database's clock is ahead.
         self.ahead = timedelta()
+
+    def in_doubt(self, place):
+        self.doubted.append(place)
+        return frozenset()
 
     def add_values(self, *, letters):
         return self.lacking.pop() if self.lacking else False
@@ -99,6 +106,7 @@ def queue(store):
         app=None,
         store=store,
         hold=SimpleNamespace(place="here", vanished_after_s=60.0),
+        doubts=Doubts("here"),
         recorder_dir=Path("nowhere"),
         settings=SimpleNamespace(
             auto_redrive=(),
@@ -195,6 +203,7 @@ def test_one_without_the_lease_looks_rarely_until_it_may_be_free():
         thread.round()
         waits = thread.pause_s()
         assert (store.names, store.done.is_set()) == (["parked.here"], False)
+        assert store.doubted == ["here"]
         return waits
 
     assert wait_after(19.0) == periodic.IDLE_S + chores.TRY_S

@@ -8,11 +8,18 @@ from celery.worker import state
 from support.factories import T0
 from support.workers.parent_requests import arrivals, charging_app, einfo, held_desk
 
-from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
+from celery_dlq.model.headers import (
+    COPY_HEADER,
+    LETTER_HEADER,
+    REDRIVE_HEADER,
+    RELEASE_HEADER,
+    SENT_HEADER,
+)
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission import copies as module
 from celery_dlq.worker.admission.copies import REPORT_PAUSE_S, Copies
+from celery_dlq.worker.admission.doubts import Doubts
 
 
 class Store:
@@ -20,7 +27,11 @@ class Store:
 
     def __init__(self):
         self.accepted, self.asked = {}, []
-        self.parked = SimpleNamespace(accept=self.accept_releases)
+        #: The messages in doubt.
+        self.doubtful = frozenset()
+        self.parked = SimpleNamespace(
+            accept=self.accept_releases, in_doubt=lambda place: self.doubtful
+        )
         self.sendings = SimpleNamespace(accept=self.accept_sendings, drop=self.drop)
         self.dropped = []
 
@@ -79,8 +90,13 @@ def consumer():
 
 
 @pytest.fixture
-def copies(desk, consumer):
-    copies = Copies(desk)
+def doubts():
+    return Doubts("here")
+
+
+@pytest.fixture
+def copies(desk, consumer, doubts):
+    copies = Copies(desk, doubts)
     Admission([copies]).join(consumer, consumer.on_task_request)
     return copies
 
@@ -351,3 +367,40 @@ class TestALostConnection:
         copies.stop()
         again = arrive(redelivered=True)
         assert consumer.ran == [run, again]
+
+
+def test_a_message_that_is_not_in_doubt_runs_at_once(arrive, desk, consumer, doubts):
+    desk.store.doubtful = {"other"}
+    doubts.refresh(desk.store)
+    request = arrive(**{SENT_HEADER: "m1"})
+    assert consumer.ran == [request]
+    assert desk.store.asked == []
+
+
+def test_a_message_in_doubt_asks_the_store_first(arrive, desk, consumer, doubts):
+    desk.store.doubtful = {"m1", "m2"}
+    doubts.refresh(desk.store)
+    desk.store.accepted = {"here.um2": 2}
+    first, second = arrive(**{SENT_HEADER: "m1"}), arrive(**{SENT_HEADER: "m2"})
+    assert consumer.ran == []
+    desk.release()
+    assert consumer.ran == [first]
+    assert second.done == ["ack"]
+
+
+def test_a_message_that_was_taken_before_it_was_in_doubt_is_reported(arrive, desk, doubts):
+    arrive(**{SENT_HEADER: "m1"})
+    doubts.refresh(desk.store)
+    assert desk.store.asked == []
+    desk.store.doubtful = {"m1", "m2"}
+    doubts.refresh(desk.store)
+    assert desk.store.asked == [[("here.um1", 1)]]
+
+
+def test_the_oldest_message_is_forgotten_first(desk, doubts, monkeypatch):
+    monkeypatch.setattr("celery_dlq.worker.admission.doubts.MOST", 2)
+    for name in ("m1", "m2", "m3"):
+        doubts.take(name)
+    desk.store.doubtful = {"m1", "m2", "m3"}
+    doubts.refresh(desk.store)
+    assert sorted(desk.store.asked[0]) == [("here.um2", 1), ("here.um3", 1)]

@@ -426,7 +426,7 @@ def test_the_log_says_when_a_circuit_opens_and_closes(valve, deliver, clock, cap
 def test_each_reason_counts_as_a_failed_run_or_is_known_not_to():
     of_no_run = {
         Reason.CANCELLED, Reason.LOST, Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED,
-        Reason.PARKED,
+        Reason.PARKED, Reason.UNSENT,
     }  # fmt: skip
     assert set(Reason) - OF_A_RUN == of_no_run
 
