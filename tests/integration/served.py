@@ -38,8 +38,8 @@ AWAY_S = (0.5, 4.0)
 #: Seconds after which an outage counts as a long one.
 LONG_S = 3.0
 #: Seconds in which no task has run and no message has come or gone, after which all is over: when no message
-#: is left, and when some are. A letter whose message may be in the broker waits for half of the latter.
-QUIET_S, STUCK_S = 5.0, 60.0
+#: is left, and when some are. A letter whose message may be in the broker waits for 60 s.
+QUIET_S, STUCK_S = 5.0, 90.0
 #: Longer than any request takes.
 REQUEST_TIMEOUT_S = 300.0
 

@@ -8,6 +8,7 @@ more), and ``CELERY_DLQ_BROKER_PLAIN`` counts what plain Celery loses.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import time
@@ -33,6 +34,8 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600 + 60 * KILLS + REQUESTS / 5),
 ]  # fmt: skip
 
+#: Seconds after which Redis gives unacknowledged messages back.
+VISIBLE_AFTER_S = 10
 #: How long the broker hangs, in seconds.
 HANGS_S = (2.0, 8.0)
 #: Seconds between two kills of processes of the application.
@@ -51,6 +54,9 @@ def broker(request):
 def project(broker, request, make_project, urls_of):
     _, store_url = urls_of(request.node.callspec.params["broker"])
     project = make_project(broker.url, store_url, module="proj_served")
+    # The messages that a worker had received from Redis wait for this long.
+    transport = {"visibility_timeout": VISIBLE_AFTER_S} if broker.name == "Redis" else {}
+    project.environ["PROJ_TRANSPORT"] = json.dumps(transport)
     if IS_PLAIN:
         project.environ["PROJ_PLAIN"] = "yes"
     else:

@@ -16,6 +16,7 @@ app.conf.update(
     task_ignore_result=True,
     broker_connection_retry_on_startup=True,
     worker_hijack_root_logger=False,
+    broker_transport_options=json.loads(os.environ["PROJ_TRANSPORT"]),
 )
 RUNS = Path(os.environ["PROJ_FIXED"]).with_name("runs")
 
