@@ -248,7 +248,8 @@ def wait_until_all_is_quiet(project: Project, broker: Broker, workers: Workers) 
         nonlocal seen, since
         workers.revive()
         time.sleep(0.1)
-        now = broker.messages(project.queue), project.parked(), len(project.lines("runs"))
+        kept = project.parked() + len(project.dlq.spool.files())
+        now = broker.messages(project.queue), kept, len(project.lines("runs"))
         if now != seen:
             seen, since = now, time.monotonic()
         left = any(seen[:2])

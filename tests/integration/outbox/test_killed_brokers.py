@@ -14,6 +14,7 @@ import random
 import time
 
 import pytest
+from proxy import Proxy
 from served import (
     BROKERS,
     KILLS,
@@ -25,9 +26,11 @@ from served import (
     frozen,
     interrupt,
     kill_one,
+    killed,
     wait_until_all_is_quiet,
     web,
 )
+from sqlalchemy.engine import make_url
 from support.servers.clusters import running
 
 pytestmark = [
@@ -123,3 +126,23 @@ def test_processes_of_the_application_are_killed_too(broker, project):
             kill_one(first, chance)
 
     check(play(broker, project, "sync", meanwhile=kill_now_and_then))
+
+
+@pytest.mark.nightly
+def test_the_store_is_away_as_well(broker, project):
+    store = make_url(project.store_url)
+    if store.host is None:
+        pytest.skip("a file is not away")
+    proxy = Proxy(store.host, store.port or 5432)
+    behind_proxy = store.set(port=proxy.port).render_as_string(hide_password=False)
+    project.environ["PROJ_STORE"] = behind_proxy
+
+    @contextlib.contextmanager
+    def both_killed(broker):
+        proxy.cut()
+        with killed(broker):
+            yield
+        proxy.restore()
+
+    with contextlib.closing(proxy):
+        check(play(broker, project, "sync", away=both_killed))
