@@ -236,7 +236,6 @@ class AppParts:
         return Announcer(
             self.hooks,
             lambda task_id: self.store.letters.get(task_id),
-            lambda task_ids: self.store.letters.read_routes(task_ids),
             lambda: datetime.now(timezone.utc),
         )
 

@@ -53,7 +53,6 @@ _SECTIONS = {
         "ingest": "admin.ingest:ingest",
         "check": "admin.monitoring:check",
         "exporter": "admin.monitoring:exporter",
-        "mcp": "assistant.command:mcp",
         "help": "admin.help:help_command",
     },
 }

@@ -14,12 +14,6 @@ from typing import Any, TypeVar
 import click
 
 from celery_dlq.base.known import unknown_name
-from celery_dlq.cli.completion import (
-    complete_group,
-    complete_letter,
-    complete_operation,
-    complete_task_of_letters,
-)
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -175,7 +169,7 @@ def _main_filters(states: Sequence[State], default: str) -> Options:
     hint = f"Without --state, the command takes {default}."
     return {
         "task": _text(
-            "--task", shell_complete=complete_task_of_letters, help="Task name, in full or its last part."
+            "--task", help="Task name, in full or its last part."
         ),
         "exception": _text("--exception", help="Exception type, in full or its last part."),
         "reason": click.option("--reason", type=choice("a reason", Reason), help="Why the letter died."),
@@ -185,7 +179,7 @@ def _main_filters(states: Sequence[State], default: str) -> Options:
             help=f"State of the letters; repeatable. Default: {default}.",
         ),
         "group": _text(
-            "--group", metavar="GROUP", shell_complete=complete_group,
+            "--group", metavar="GROUP",
             help="Fingerprint of a group, or its prefix; see `groups`.",
         ),
         "route": _text("--route", help="Name of a route in dlq_routes that the last failure is on."),
@@ -227,7 +221,7 @@ def _other_filters() -> Options:
             "--namespace", metavar="NAME", help="Namespace of the app, if this one sees several."
         ),
         "operation": click.option(
-            "--operation", metavar="ID", shell_complete=complete_operation,
+            "--operation", metavar="ID",
             help="Only letters of this operation.",
         ),
     }  # fmt: skip
@@ -327,7 +321,7 @@ def yes_option(command: _Command) -> _Command:
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ids, ``--all``, ``--dry-run`` and ``--yes`` to a command; it is called with ``chosen``."""
     options = {
-        "ids": click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter),
+        "ids": click.argument("ids", nargs=-1, metavar="[ID]..."),
         "everything": click.option(
             "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
         ),

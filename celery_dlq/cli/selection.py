@@ -80,13 +80,11 @@ def _frozen(session: Session, wanted: Filter) -> Filter:
     return wanted.before(until) if wanted.since is None or wanted.since < until else wanted
 
 
-def checked(session: Session, wanted: Filter, *, is_stored: bool = True) -> Filter:
+def checked(session: Session, wanted: Filter) -> Filter:
     """``wanted``, whose arguments are also found in the positions that the app's tasks give them, and by what
     stands for secrets. Its operation has its whole id. Its group, task and route exist: a misspelt name
     matches no letter, which would look like good news.
 
-    :param is_stored: whether the store has the letters; otherwise they are in the archive, and names are not
-        checked.
     :raises UnknownOperation: no operation matches.
     :raises AmbiguousId: several operations match.
     :raises UnknownGroup: the fingerprint is unknown.
@@ -97,16 +95,15 @@ def checked(session: Session, wanted: Filter, *, is_stored: bool = True) -> Filt
     """
     if wanted.operation:
         wanted = replace(wanted, operation=session.operation(wanted.operation).id)
-    if is_stored:
-        _check_names(session, wanted)
-        _remark_names(session, wanted)
+    _check_names(session, wanted)
+    _remark_names(session, wanted)
     wanted = lookup.hash_secret_arguments(session.queue.redactor, wanted)
     if wanted.args:
         # Without the worker's code, only the names in the messages are known.
         with contextlib.suppress(CeleryDLQError):
             session.load_tasks()
         wanted = lookup.with_positions(session.cli.app, wanted)
-    if is_stored and wanted.asks_for_values:
+    if wanted.asks_for_values:
         _check_values(session)
     return wanted
 

@@ -68,11 +68,6 @@ class Session:
         return queue
 
     @property
-    def has_patience(self) -> bool:
-        """Whether a program reads the output, which waits for a whole page, however long a search takes."""
-        return bool(getattr(self.cli, "has_patience", True))
-
-    @property
     def store(self) -> Store:
         """The store, with its schema checked and secrets hidden, because its values are shown. From here on
         the screens use its clock."""

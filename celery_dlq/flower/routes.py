@@ -156,7 +156,6 @@ PAGES = (
     Route("/dead-letters/of-task/{id}", letter.OfTask),
     Route("/dead-letters/audit", audit.Audit),
     Route("/dead-letters/unknown-exceptions", overview.UnknownPage),
-    Route("/dead-letters/export/{name}", letters.Export),
     *_shared("/dead-letters"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -21,26 +21,21 @@ from celery_dlq.store.listener import StoreListener
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Bytes of memory for a task id.
-_ID_BYTES = 100
-
 
 class Announcer(StoreListener):
     """Calls an app's hooks.
 
     :param read: reads a letter from the store, by its task id; called on the thread of a hook.
-    :param read_routes: reads the routes of letters from the store, by their task ids.
     """
 
     def __init__(
         self,
         hooks: Hooks,
         read: Callable[[str], DeadLetter | None],
-        read_routes: Callable[[Sequence[str]], Mapping[str, str]],
         now: Callable[[], datetime],
     ) -> None:
         self._hooks, self._now = hooks, now
-        self._read, self._read_routes = read, read_routes
+        self._read = read
 
     def saved(self, saved: Saved) -> None:
         """Announce letters that arrived, and groups that they made or opened again."""
@@ -90,27 +85,8 @@ class Announcer(StoreListener):
                 return
             now = self._now()
             for task_id in task_ids:
-                self._hooks.tell(self._event_of(kind, now, task_id))
-            self._hooks.tell_routes(kind, partial(self._batch, kind, now, task_ids))
-
-    def _event_of(self, kind: EventKind, at: datetime, task_id: str) -> Waiting:
-        # The letter is read just before the call, so that waiting events take little memory.
-        return Waiting(kind, at, partial(self._read, task_id))
-
-    def _batch(self, kind: EventKind, at: datetime, task_ids: Sequence[str], route: str) -> Waiting:
-        """One event for the letters of ``route`` among those of ``task_ids``; the thread of the hook asks
-        the store which these are. An event for each letter would fill the queue of a route's hook with
-        letters of other routes."""
-
-        def load() -> list[Waiting]:
-            routes = self._read_routes(task_ids)
-            return [
-                self._event_of(kind, at, task_id)
-                for task_id in task_ids
-                if routes.get(task_id) == route
-            ]
-
-        return Waiting(kind, at, load, size=_ID_BYTES * len(task_ids))
+                # The letter is read just before the call, so that waiting events take little memory.
+                self._hooks.tell(Waiting(kind, now, partial(self._read, task_id)))
 
 
 @contextlib.contextmanager

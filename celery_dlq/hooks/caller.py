@@ -28,9 +28,8 @@ class Waiting:
 
     kind: EventKind
     at: datetime
-    #: Makes its value, or the events that it stands for. It may read the store. None if there is no longer
-    #: anything to announce.
-    load: Callable[[], EventValue | list[Waiting] | None]
+    #: Makes its value. It may read the store. None if there is no longer anything to announce.
+    load: Callable[[], EventValue | None]
     #: Bytes that it takes in memory.
     size: int = 0
     #: The route of the letter or group, whose hooks are called, too.
@@ -158,10 +157,6 @@ class Caller:
         try:
             value = waiting.load()
             if value is None:
-                return
-            if isinstance(value, list):
-                for one in value:
-                    self._call(one)
                 return
             if isinstance(self.hook, EventHook):
                 owner = self._owner_of(route_of(value))

@@ -52,13 +52,8 @@ class EventKind(str, Enum):
     AUDIT = "audit"
 
 
-#: The kinds whose value is on no route, as a letter or a group may be.
-NOT_ROUTED = frozenset(
-    {
-        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED,
-        EventKind.AUDIT,
-    }
-)  # fmt: skip
+#: The kinds with which the hooks of a route are called.
+OF_ROUTES = frozenset({EventKind.DEAD_LETTER, EventKind.NEW_GROUP, EventKind.REGRESSION})
 
 #: The kinds that need no one's attention.
 GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED, EventKind.AUDIT})

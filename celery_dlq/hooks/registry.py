@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
 from celery_dlq.hooks.event import (
-    NOT_ROUTED,
+    OF_ROUTES,
     Event,
     EventHook,
     EventKind,
@@ -69,7 +69,7 @@ class Hooks:
 
     def wants(self, kind: EventKind) -> bool:
         """Whether a hook may be called with an event of this kind."""
-        return bool(self._for(kind)) or (kind not in NOT_ROUTED and bool(self._of_routes()))
+        return bool(self._for(kind)) or (kind in OF_ROUTES and bool(self._of_routes()))
 
     def tell(self, event: Waiting) -> None:
         """Pass ``event`` to all hooks for it: those for its kind, and those of its route. Returns at once."""
@@ -77,14 +77,6 @@ class Hooks:
         # A hook for both is called once.
         for caller in dict.fromkeys((*self._for(event.kind), *of_route)):
             caller.put(event)
-
-    def tell_routes(self, kind: EventKind, make: Callable[[str], Waiting]) -> None:
-        """For each route with hooks, pass the event that ``make`` makes for it to these hooks. A hook that
-        gets all events of ``kind`` is left out. Returns at once."""
-        for route, callers in self._of_routes().items():
-            for caller in callers:
-                if caller not in self._for(kind):
-                    caller.put(make(route))
 
     def check(self) -> None:
         """Check every hook in the settings. Imports those that are named.

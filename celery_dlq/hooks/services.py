@@ -9,21 +9,19 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from celery_dlq.base.redact import clip
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook, EventValue
 from celery_dlq.hooks.http import USER_AGENT, Poster
-from celery_dlq.hooks.words import LINE_LIMIT, data, flat, headline, line
+from celery_dlq.hooks.words import data, details, headline, line
 from celery_dlq.model.audit import AuditHead
 from celery_dlq.model.automation import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.worker import Stall
-from celery_dlq.store.base import Operation
 
 _PREFIX = "whsec_"
 #: Size of a secret in bytes, according to the specification.
@@ -160,10 +158,6 @@ def _report(event: Event) -> dict[str, Any]:
     return report
 
 
-#: Characters of a field; Slack refuses more than 2,000.
-_FIELD_LIMIT = 500
-
-
 class Slack(EventHook):
     """Posts a message to an incoming webhook (https://api.slack.com/messaging/webhooks).
 
@@ -191,20 +185,9 @@ class Slack(EventHook):
 
     def __call__(self, event: Event) -> None:
         """:raises HookError: it could not be posted."""
-        self._poster.post(json.dumps(self._message(event)).encode(), dict)
-
-    def _message(self, event: Event) -> dict[str, Any]:
-        title = headline(event).capitalize()
-        fields = [
-            {"type": "mrkdwn", "text": f"*{name}*\n{_escaped(flat(clip(text, _FIELD_LIMIT)))}"}
-            for name, text in _fields(event)
-        ]
-        section: dict[str, Any] = {
-            "type": "section",
-            "text": {"type": "mrkdwn", "text": f"*{self._linked(title, event.value)}*"},
-            "fields": fields,
-        }
-        return {"text": _escaped(line(event)), "blocks": [section]}
+        title = self._linked(headline(event).capitalize(), event.value)
+        text = f"{title}: {_escaped(details(event))}"
+        self._poster.post(json.dumps({"text": text}).encode(), dict)
 
     def _linked(self, title: str, value: EventValue) -> str:
         if not self._flower:
@@ -222,34 +205,6 @@ def _path(value: EventValue) -> str:
     if isinstance(value, (Stall, AuditHead)):
         return ""  # no page is about it
     return f"/operations/{quote(value.id, safe='')}"
-
-
-def _fields(event: Event) -> Iterator[tuple[str, str]]:
-    value = event.shown
-    if isinstance(value, (DeadLetter, Group)):
-        yield "Task", value.task
-        yield "Error", f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
-        yield "Group", value.fingerprint
-    if isinstance(value, DeadLetter):
-        yield "Letter", value.task_id
-        yield "Reason", value.reason.value
-    elif isinstance(value, Group):
-        yield "Open", f"{value.open_count:,} of {value.letter_count:,}"
-        yield "Failures", f"{value.total_count:,}"
-    elif isinstance(value, AutoStatus):
-        yield "Automatic redrive", value.name
-        yield "Cause", value.why
-    elif isinstance(value, Stall):
-        yield "Worker", value.worker
-        yield "Waiting", f"{value.messages:,} in {', '.join(value.queues) or 'the worker'}"
-    elif isinstance(value, Operation):
-        yield "Operation", value.id
-        yield "Cause", value.cause
-        yield "Sent", f"{value.counts.out:,} of {value.counts.planned:,}"
-    if event.route:
-        yield "Route", event.route
-    if event.owner:
-        yield "Owner", event.owner
 
 
 def _escaped(text: str) -> str:

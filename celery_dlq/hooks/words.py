@@ -38,12 +38,14 @@ def headline(event: Event) -> str:
 
 def line(event: Event) -> str:
     """One line of text for people, whatever characters a letter has."""
-    return f"{headline(event)}: {flat(subject(event.shown) + _route(event))}"
+    return f"{headline(event)}: {details(event)}"
 
 
-def _route(event: Event) -> str:
+def details(event: Event) -> str:
+    """The part of :func:`line` after the colon."""
     owner = f" of {event.route_owner}" if event.route_owner else ""
-    return f", route {event.route}{owner}" if event.route else ""
+    route = f", route {event.route}{owner}" if event.route else ""
+    return flat(subject(event.shown) + route)
 
 
 def subject(value: EventValue) -> str:

@@ -73,8 +73,6 @@ class Pacing:
     limit: int | None = None
     #: Messages per second.
     rate: float | None = None
-    #: Time in which the rate grows evenly up to ``rate``.
-    ramp_s: float = 0.0
     #: This many letters, of every cause in turn, are sent first; the others only when all have succeeded.
     canary: int = 0
     #: Letters of one claim; None means the default of a redrive.
@@ -112,8 +110,8 @@ class Checking:
     unless_release: str | None = None
 
 
-#: Fields of :class:`Checking` that operations of release 1.0 have in the store.
-_REMOVED = frozenset({"validate", "validate_timeout_s"})
+#: Fields of :class:`Pacing` and :class:`Checking` that operations of release 1.0 have in the store.
+_REMOVED = frozenset({"ramp_s", "validate", "validate_timeout_s"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +153,12 @@ class Orders:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Orders:
         """The inverse of :meth:`to_dict`. Orders that earlier releases knew are left out."""
-        checking = data.get("checking", {})
-        known = {name: value for name, value in checking.items() if name not in _REMOVED}
-        return read_record(cls, {**data, "checking": known})
+        known = {
+            part: {name: value for name, value in data[part].items() if name not in _REMOVED}
+            for part in ("pacing", "checking")
+            if part in data
+        }
+        return read_record(cls, {**data, **known})
 
 
 #: The default orders.

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from celery_dlq.base.redact import safe_message
@@ -26,10 +26,6 @@ from celery_dlq.worker.failure import read_attempts, type_name
 from celery_dlq.worker.message import read_contents
 from celery_dlq.worker.writing.writer import Writer
 
-#: Seconds for which a message that may have been sent waits before it is sent again. Until then, every worker
-#: has said whether it took the message: workers ask every 20 seconds, or more often.
-DOUBT_S = 60.0
-
 _COMMITS = Explanation(
     verdict=Verdict.TRANSIENT,
     rule="outbox.commit",
@@ -40,8 +36,7 @@ _COMMITS = Explanation(
 def letter_of_unsent(
     dlq: Any, envelope: Envelope, unsent: Unsent, decision: Decision
 ) -> DeadLetter:
-    """The letter of a message that the broker has not confirmed. It is due at once, or when it is known
-    whether a worker took the message."""
+    """The letter of a message that the broker has not confirmed."""
     sent, place = sent_of(envelope.headers), dlq.hold.place
     doubtful = doubtful_parking(place, sent) if unsent.in_doubt and sent else ""
     text, kind = safe_message(unsent.error), type_name(type(unsent.error))
@@ -68,12 +63,8 @@ def _letter(
 def _parked(letter: DeadLetter, parking: str) -> DeadLetter:
     """``letter``, whose message may be in the broker as the first copy."""
     headers = {**letter.envelope.headers, **release_header(parking, 1)}
-    assert letter.due_at is not None, "it is parked"  # noqa: S101
-    return letter.with_(
-        parking=parking,
-        due_at=letter.due_at + timedelta(seconds=DOUBT_S),
-        envelope=replace(letter.envelope, headers=headers),
-    )
+    envelope = replace(letter.envelope, headers=headers)
+    return letter.with_(parking=parking, envelope=envelope)
 
 
 class Keeper:
@@ -125,6 +116,7 @@ class Keeper:
                 self._spool = _StrictSpool(
                     chosen.spool_dir, max_size=chosen.spool_max_size, ring=dlq.keyring
                 )
+                dlq.prepare_store()  # not in the time that the store has to answer
                 self._writer = Writer(
                     lambda: dlq.store,
                     self._spool,

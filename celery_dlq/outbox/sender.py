@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import socket
 import uuid
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -18,8 +17,7 @@ from celery._state import task_join_will_block
 from celery_dlq.classify import decide
 from celery_dlq.model.headers import SENT_HEADER
 from celery_dlq.model.letter import DeadLetter, Envelope
-from celery_dlq.model.states import Verdict
-from celery_dlq.outbox.transmission import BrokerCircuit, Unsent, transmit
+from celery_dlq.outbox.transmission import BrokerCircuit, Unsent, transmit, will_pass
 from celery_dlq.redrive.broker.message import arguments_of
 from celery_dlq.worker.body.parking import Catcher
 from celery_dlq.worker.failure import logged
@@ -158,13 +156,11 @@ class Sender:
         return True
 
     def _keep(self, unsent: Unsent, body: Any, options: dict[str, Any]) -> None:
-        decision = decide(unsent.error)
-        # In some networks, the name of a service that is away is unknown.
-        if decision.verdict is Verdict.TERMINAL and not isinstance(unsent.error, socket.gaierror):
+        if not will_pass(unsent.error):
             raise unsent.error
         envelope = self._caught(body, options)
         try:
-            self._outbox.keeper.keep(envelope, unsent, decision)
+            self._outbox.keeper.keep(envelope, unsent, decide(unsent.error))
         except Exception:
             logger.exception("a message could be neither sent nor kept: %s", envelope.headers["id"])
             raise unsent.error from None

@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from amqp.exceptions import MessageNacked
+from kombu.connection import PooledConnection
 from kombu.exceptions import OperationalError
 
+from celery_dlq.classify import decide
+from celery_dlq.model.states import Verdict
 from celery_dlq.redrive.broker.queues import broker_errors
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: kombu's options that limit how long an answer of the broker is awaited, by its driver.
 _LIMITS = {
-    "amqp": ("read_timeout", "write_timeout"),
+    "amqp": ("connect_timeout", "read_timeout", "write_timeout"),
     "redis": ("socket_timeout", "socket_connect_timeout"),
 }
 
@@ -40,7 +43,7 @@ class Unsent:
     error: Exception
     #: Whether the broker may have taken it.
     in_doubt: bool = False
-    #: Whether the broker could not be reached.
+    #: Whether the broker could not be reached, or did not answer.
     is_away: bool = False
 
 
@@ -57,52 +60,69 @@ def transmit(
     :raises Exception: the message cannot be published, for a reason that is not the broker's.
     """
     connection = producer.connection
-    bound(connection, within_s)
-    policy = _policy_of(options) if retries else {"max_retries": 0}
+    bound(producer, connection, within_s)
+    policy = _policy_of(options) if retries else {}
     try:
         _connect(producer, connection, within_s, policy)
     except (OperationalError, OSError, *broker_errors(connection)) as error:
-        return Unsent(error, is_away=True)
+        return Unsent(error, is_away=will_pass(error))
     try:
         channel = producer.channel
         if hasattr(channel, "basic_publish_confirm"):
             # Without confirms, RabbitMQ's client takes a message that was written for one that was sent.
             channel.basic_publish = channel.basic_publish_confirm
         producer.publish(body, **{**options, "retry": False, "confirm_timeout": within_s})
-    except (OperationalError, OSError, *broker_errors(connection)) as error:
+    except (OperationalError, OSError, MessageNacked, *broker_errors(connection)) as error:
         # An answer that comes later must not be taken for that of another message.
-        connection.collect()
-        producer.revive(connection)
-        return Unsent(error, in_doubt=not (_never_reached(error) or _is_refusal(connection, error)))
+        _give_up(producer, connection)
+        return Unsent(
+            error,
+            in_doubt=not (_never_reached(error) or _is_refusal(connection, error)),
+            # RabbitMQ accepts connections, but no message, while its memory or its disk is full.
+            is_away=type(error).__name__ == "TimeoutError",
+        )
     return None
 
 
-def bound(connection: Any, within_s: float) -> None:
-    """Let each answer of the broker be awaited for at most ``within_s`` seconds, from the next connect on."""
+def will_pass(error: Exception) -> bool:
+    """Whether the message can be sent later, without a change of the message or of the settings."""
+    # In some networks, the name of a service that is away is unknown.
+    return isinstance(error, socket.gaierror) or decide(error).verdict is not Verdict.TERMINAL
+
+
+def bound(producer: Any, connection: Any, within_s: float) -> None:
+    """Let each answer of the broker be awaited for at most ``within_s`` seconds, over all its addresses."""
     if getattr(connection, "_dlq_bound", None) == within_s:
         return
     connection._dlq_bound = within_s
     each_s = within_s / max(1, len(connection.alt))
-    connection.connect_timeout = min(connection.connect_timeout or each_s, each_s)
     options = dict(connection.transport_options)
     for name in _LIMITS.get(connection.transport.driver_type, ()):
-        options[name] = min(options.get(name) or within_s, within_s)
+        given_s = options.get(name) or getattr(connection, name, None) or each_s
+        options[name] = min(given_s, each_s)
     connection.transport_options = options
+    if connection.connected and isinstance(connection, PooledConnection):
+        # It was opened for another message, without these limits.
+        _give_up(producer, connection)
 
 
 def _connect(producer: Any, connection: Any, within_s: float, policy: Mapping[str, Any]) -> None:
     if connection.connected:
         if not _is_closed(getattr(connection.connection, "sock", None)):
             return
-        connection.collect()
-        producer.revive(connection)
-    connection.ensure_connection(timeout=within_s, reraise_as_library_errors=False, **policy)
+        _give_up(producer, connection)
+    # Without the policy, each address is tried once.
+    limits = {"max_retries": max(1, len(connection.alt)) - 1, **policy}
+    connection.ensure_connection(timeout=within_s, reraise_as_library_errors=False, **limits)
+
+
+def _give_up(producer: Any, connection: Any) -> None:
+    connection.collect()
+    producer.revive(connection)
 
 
 def _policy_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not options.get("retry"):
-        return {"max_retries": 0}
-    given = options.get("retry_policy") or {}
+    given = options.get("retry_policy") or {} if options.get("retry") else {}
     return {name: given[name] for name in _POLICY if name in given}
 
 
@@ -147,7 +167,8 @@ class BrokerCircuit:
         if self._error is not None and self._monotonic() >= self._try_at:
             self._try_at = self._monotonic() + PAUSE_S
             return None
-        return self._error
+        # Each raise adds to the traceback, which keeps the messages of its frames in memory.
+        return self._error and self._error.with_traceback(None)
 
     def note(self, unsent: Unsent | None) -> None:
         """Note the result of a try."""

@@ -102,7 +102,7 @@ class Ledger:
         paced = operation.orders.pacing
         self._store, self._clock, self._should_stop = store, clock, should_stop
         self._batch, self._lease_s = batch, lease_s
-        self._pace = pacing.Pace(paced.rate, paced.ramp_s, monotonic=clock.monotonic)
+        self._pace = pacing.Pace(paced.rate, monotonic=clock.monotonic)
         self._steps = pacing.Steps(lease_s)
         #: By the token of the claim.
         self._in_hand: dict[str, _InHand] = {}

@@ -38,10 +38,6 @@ def check_orders(orders: Orders) -> None:
 def _pacing_problems(pacing: Pacing) -> Iterator[str]:
     if pacing.rate is not None and not 0 < pacing.rate < float("inf"):
         yield f"The rate must be above zero, not {pacing.rate!r}."
-    if not 0 <= pacing.ramp_s < float("inf"):
-        yield f"The ramp must be a time, not {pacing.ramp_s!r} seconds."
-    if pacing.ramp_s and pacing.rate is None:
-        yield "A ramp leads up to a rate; give that, too."
     if pacing.canary < 0:
         yield f"The canary must be a number of letters, not {pacing.canary!r}."
     for name in ("limit", "batch", "max_in_flight", "max_queue_depth"):

@@ -87,27 +87,24 @@ def _window(guard: Guard, counts: Counts, for_s: float) -> int:
 class Pace:
     """Keeps a redrive at ``rate`` messages per second; None for as fast as possible.
 
-    :param ramp_s: seconds in which the rate grows evenly up to ``rate``.
     :param monotonic: a clock that only goes forward, in seconds.
     """
 
-    def __init__(
-        self, rate: float | None, ramp_s: float = 0.0, *, monotonic: Callable[[], float]
-    ) -> None:
-        self._rate, self._ramp_s, self._monotonic = rate, ramp_s, monotonic
+    def __init__(self, rate: float | None, *, monotonic: Callable[[], float]) -> None:
+        self._rate, self._monotonic = rate, monotonic
         self._start, self._sent = monotonic(), 0
 
     def batch_size(self, most: int) -> int:
         """How many messages to send in one step, at most ``most``."""
         if self._rate is None:
             return most
-        return max(1, min(most, int(self._rate * self._share() * STEP_S)))
+        return max(1, min(most, int(self._rate * STEP_S)))
 
     def delay_s(self) -> float:
         """Seconds until the next step may be sent; 0.0 for at once."""
         if self._rate is None:
             return 0.0
-        early_s = self._due_s(self._rate) - self._elapsed_s()
+        early_s = self._sent / self._rate - (self._monotonic() - self._start)
         if early_s < -STEP_S:
             # The redrive waited for something else, and must not make up for that with a burst.
             self._start -= early_s + STEP_S
@@ -116,21 +113,6 @@ class Pace:
     def took(self, count: int) -> None:
         """Count this many more messages."""
         self._sent += count
-
-    def _elapsed_s(self) -> float:
-        return self._monotonic() - self._start
-
-    def _share(self) -> float:
-        """The part of the rate that applies now."""
-        return min(1.0, self._elapsed_s() / self._ramp_s) if self._ramp_s else 1.0
-
-    def _due_s(self, rate: float) -> float:
-        """When the messages that were sent so far are due, in seconds after the start. While the rate grows,
-        their number grows with the square of the time."""
-        on_ramp = rate * self._ramp_s / 2
-        if self._sent < on_ramp:
-            return math.sqrt(2 * self._ramp_s * self._sent / rate)
-        return self._ramp_s + (self._sent - on_ramp) / rate
 
 
 class Steps:

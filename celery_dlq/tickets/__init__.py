@@ -5,6 +5,6 @@ systems, ``engine.py`` does what is the same for all, and ``text.py`` has the wo
 this package themselves; celery_dlq does not.
 """
 
-from celery_dlq.tickets.services import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
+from celery_dlq.tickets.services import GitHubIssues, GitLabIssues, JiraIssues
 
-__all__ = ["GitHubIssues", "GitLabIssues", "JiraIssues", "TicketWebhook"]
+__all__ = ["GitHubIssues", "GitLabIssues", "JiraIssues"]

@@ -31,7 +31,7 @@ _AGAIN = "The handler is called again in a minute or two."
 _NO_API = "Is url the address of its API?"
 #: The meaning of each status that a definition may cause, and the next step.
 _MEANINGS = {
-    401: "It does not accept the login. Check token (Jira Cloud: and email), or secret on both sides.",
+    401: "It does not accept the login. Check token (Jira Cloud: and email).",
     403: "The login may not do this. Allow it to read and write issues.",
     404: "It has no such address, or the login may not see it. Check url and the project.",
     410: "It has this no longer. Switch issues on in the project; give email if this is Jira Cloud.",
@@ -64,7 +64,7 @@ def several(pattern: str, words: str, kinds: tuple[type, ...] = (str,)) -> Mappi
 class Row(NamedTuple):
     """What one system needs to hear about one group."""
 
-    #: The address that lists the open tickets; empty if the system finds the ticket itself.
+    #: The address that lists the open tickets.
     search: str
     #: The address to post a new ticket to, and the ticket in JSON.
     create: str
@@ -133,8 +133,6 @@ class TicketHandler(ABC):
         """
 
     def _found(self, row: Row, mark: str) -> str | None:
-        if not row.search:
-            return None
         answer = self._answer(row, row.search)
         listed = answer.get("issues") if isinstance(answer, dict) else answer
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
@@ -210,7 +208,7 @@ class TicketHandler(ABC):
 
 
 def _has(issue: Mapping[str, Any], mark: str) -> bool:
-    """Whether the issue has the label. An answer without labels, as those of Jira and of webhooks, has it."""
+    """Whether the issue has the label. An answer without labels, as those of Jira, has it."""
     labels = issue.get("labels", [mark])
     return isinstance(labels, list) and mark in [
         label.get("name") if isinstance(label, dict) else label for label in labels

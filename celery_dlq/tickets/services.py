@@ -10,42 +10,24 @@ opened. The sources are the descriptions of their APIs:
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 from urllib.parse import quote, urlencode
 
-from celery_dlq.errors import SettingsError
-from celery_dlq.hooks.http import origin_of
-from celery_dlq.hooks.services import key_of, signed
-from celery_dlq.hooks.words import letter_data
-from celery_dlq.settings.validation import TEXT, Allowed
+from celery_dlq.settings.validation import TEXT
 from celery_dlq.tickets.engine import Row, TicketHandler, allowed, one, several
 from celery_dlq.tickets.text import TicketText
 
-
-def _is_secret(value: Any) -> bool:
-    try:
-        return value == "" or bool(key_of(value))
-    except SettingsError:
-        return False
-
-
-_SECRET = allowed(
-    Allowed("whsec_ and 24 to 64 bytes in base64; make one: openssl rand -base64 32", _is_secret)
-)
 #: A token may travel without encryption only within this host.
 _URL = r"(https://([\w.-]+|\[[\da-f:.]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:\d{1,5})?(/[!-\"$->@-~]*)?"
-_URL_WORDS = (
-    "an address that begins with https:// (http:// only for localhost) and names a host, "
-    "without a user, a fragment"
-)
 _LABELS, _NUMBER = "a list of names, such as ('celery',)", r"[1-9]\d*"
 _PROJECT = "a project as group/name, such as 'acme/shop', or its number"
-_API = one(_URL, f"{_URL_WORDS} or a query")
+_API = one(
+    _URL,
+    "an address that begins with https:// (http:// only for localhost) and names a host, "
+    "without a user, a fragment or a query",
+)
 # It becomes a header. An error about a header with a line break would show the token.
 _TOKEN = one(r"[!-~]+", "a text of printable ASCII characters without blanks; is its variable set?")
 
@@ -185,48 +167,3 @@ class JiraIssues(TicketHandler):
             json.dumps({"fields": values}).encode(),
             {"Authorization": login, "Accept": "application/json"}, f"{site}/browse/",
         )  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False)
-class TicketWebhook(TicketHandler):
-    """Posts JSON to a service of yours, which opens the ticket and answers with ``{"url": "https://…"}``.
-
-    The header ``Idempotency-Key`` is the same for each request about a group. The service must open one
-    ticket for a key, and answer with the same ``url`` if the key comes again.
-
-    :param url: the address to post to.
-    :param secret: ``whsec_`` and 24 to 64 bytes in base64. With it, requests are signed as those of
-        :class:`celery_dlq.hooks.Webhook`.
-    :param app: the name after ``celery -A``. It is also in the key: give each of several apps its own if
-        their groups must not share tickets.
-    :raises SettingsError: a value is not allowed.
-    """
-
-    system, address = "The ticket webhook", "url"
-
-    #: The address may contain a secret, as the addresses of Slack's webhooks do.
-    url: str = field(repr=False, metadata=one(rf"{_URL}(\?[!-\"$-~]*)?", _URL_WORDS))
-    _: KW_ONLY
-    secret: str = field(default="", repr=False, metadata=_SECRET)
-    #: Seconds since 1970, for signatures.
-    clock: Callable[[], float] = field(
-        default=time.time,
-        repr=False,
-        compare=False,
-        metadata=allowed(Allowed("a function", callable)),
-    )
-
-    def __repr__(self) -> str:
-        return f"<TicketWebhook {origin_of(self.url)}>"
-
-    def _row(self, mark: str, text: TicketText) -> Row:
-        """The service itself finds the ticket of a key."""
-        more = {"commands": list(text.commands), "traceback": text.failure, "title": text.title}
-        ticket = {"type": "ticket", "data": {**letter_data(text.letter), **more}}
-        body, key = json.dumps(ticket).encode(), f"{self.app}/{mark}" if self.app else mark
-        headers = {"Idempotency-Key": key, "Accept": "application/json"}
-        if self.secret:
-            # The signature divides its parts by full stops, so its id must have none.
-            message_id = f"dlq_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-            headers |= signed(key_of(self.secret), message_id, self.clock(), body)
-        return Row("", self.url, body, headers)

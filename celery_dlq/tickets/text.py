@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from celery_dlq.base.redact import clip, clip_middle
@@ -31,8 +31,6 @@ _END_OF_BLOCK = re.compile(r"\{(?=\s*noformat)", re.IGNORECASE)
 class TicketText:
     """The contents of a ticket, still without any markup."""
 
-    #: The letter, without secrets.
-    letter: DeadLetter = field(repr=False)
     #: One line.
     title: str
     #: A name and a value on each line.
@@ -68,7 +66,6 @@ def text_about(letter: DeadLetter, app: str) -> TicketText:
     command = f"celery -A {app or '<app>'} dlq"
     failure = letter.traceback.strip() or letter.message.strip()
     return TicketText(
-        letter=letter,
         title=clip(flat(title), TITLE_LIMIT),
         facts="\n".join(f"{name}: {_line(value)}" for name, value in _facts(letter) if value),
         # Someone will copy the commands into a shell.

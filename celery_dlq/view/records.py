@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -140,18 +140,12 @@ def _read(text: str) -> Any:
 _OF_FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def csv_lines(rows: Iterable[Mapping[str, Any]], *, titled: bool = True) -> list[str]:
-    """The lines of ``rows``, which have the same names.
-
-    :param titled: whether the first line has the names.
-    """
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of ``rows``, which are the same in all, and a line for each row; nothing without rows."""
     paper = io.StringIO()
     writer = csv.writer(paper, lineterminator="\n")
-    for row in rows:
-        if titled:
-            writer.writerow(row)
-            titled = False
-        writer.writerow(_cell(value) for value in row.values())
+    writer.writerows(rows[:1])
+    writer.writerows(map(_cell, row.values()) for row in rows)
     return paper.getvalue().splitlines()
 
 

@@ -1,11 +1,10 @@
-"""Further reports, for people and as records: closed letters that are kept, messages of killed workers,
-exception types about which no rule decides; and the numbers of all reports as rows."""
+"""Further reports, for people and as records: closed letters that are kept, messages of killed workers, and
+exception types about which no rule decides."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -232,40 +231,6 @@ def _waiting_here(here: Standing) -> str:
     again = here.unrecovered - here.forgotten
     text = counted(here.unrecovered, "message")
     return f"{text}, of which the broker may deliver {again:,} again" if again else text
-
-
-def report_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of all reports as rows, for CSV.
-
-    :param report: what ``dlq stats --format json`` prints.
-    """
-    arrivals, losses = report["arrivals_per_hour"], report["recorder"]
-    kept, here = report["retention"] or {"ages": [], "entries": []}, losses["here"] or {}
-    kinds = Counter(one["kind"] for one in losses["reports"])
-    measures: dict[str, Mapping[str, Any]] = {
-        **{name: {"": report[name]} for name in ("depth", "oldest_open_at")},
-        **{name: report[name] for name in ("by_state", "by_task", "by_exception", "by_reason")},
-        "arrivals_per_hour": {f"{24 - hour}h ago": count for hour, count in enumerate(arrivals)},
-        **{name: {"": report[name]} for name in ("usual_arrivals_per_hour", "held")},
-        "ages": _by_bound(report["ages"], "count"),
-        "retention": {name: kept[name] for name in kept if name not in ("ages", "entries")},
-        "archive": report["archive"],
-        **{f"closed_{unit}": _by_bound(kept["ages"], unit) for unit in ("letters", "bytes")},
-        "recorder": {
-            **{name: losses[name] for name in ("lost_open", "lost_arrived_24h")},
-            **{f"{name}_here": value for name, value in here.items()},
-            **{f"{kind.value}_reports": kinds[kind.value] for kind in ReportKind},
-        },
-    }
-    return [
-        {"measure": measure, "name": name, "value": value}
-        for measure, values in measures.items()
-        for name, value in values.items()
-    ]
-
-
-def _by_bound(ages: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
-    return {f"{one['up_to_s'] or math.inf:.0f}": one[unit] for one in ages}
 
 
 #: The most types that are read.

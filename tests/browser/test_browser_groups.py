@@ -159,15 +159,6 @@ def test_letters_are_changed_and_redriven_with_nothing_but_the_keyboard(shop, pa
     look_at(page, "operation-done")
 
 
-def test_a_list_is_downloaded(shop, page):
-    task_id = shop.die("shop.ship", 1)
-    page.goto("/dead-letters/letters")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
-    assert download.value.suggested_filename == "dead-letters.csv"
-    assert task_id in download.value.path().read_text()
-
-
 def test_the_next_letter_reopens_a_resolved_group(shop, page):
     shop.die("shop.charge", 6, currency="EUX")
     fingerprint = open_group(page, "charge")

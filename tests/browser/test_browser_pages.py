@@ -98,7 +98,7 @@ def test_a_letter_is_found_edited_sent_back_and_succeeds(shop, page):
 
     page.get_by_role("link", name="Edit").click()
     text = page.locator("textarea[name=kwargs]")
-    expect(page.locator("#dlq-signature")).to_contain_text("from kwargs.currency")
+    expect(page.locator("#dlq-signature")).to_contain_text("The arguments fit.")
     look_at(page, "edit")
     text.fill(text.input_value().replace("EUX", "EUR"))
     page.get_by_role("button", name="Save", exact=True).click()

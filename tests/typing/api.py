@@ -41,7 +41,7 @@ from celery_dlq import (
 )
 from celery_dlq.hooks import Event, EventHook, EventKind, Log, Slack
 from celery_dlq.model.audit import AuditHead
-from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
+from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues
 
 
 class GatewayError(Exception):
@@ -119,7 +119,7 @@ def look(queue: DeadLetterQueue) -> list[str]:
 def redrive(queue: DeadLetterQueue) -> int:
     wanted = Filter(group="9c1e")
     orders = Orders(
-        pacing=Pacing(limit=100, rate=50, ramp_s=120, canary=5),
+        pacing=Pacing(limit=100, rate=50, canary=5),
         guard=Guard(ratio=0.1),
         checking=Checking(max_redrives=None),
         repair=Repair(to_queue="slow"),
@@ -176,7 +176,6 @@ queue.handler(all=True, once_per_group=True, name="gitlab")(GitLabIssues(17, tok
 queue.handler(all=True, once_per_group=True, name="jira")(
     JiraIssues("SHOP", url="https://jira.acme.example", token="t")
 )
-queue.handler(all=True, once_per_group=True, name="own")(TicketWebhook("https://acme.example"))
 
 
 class Keep(EventHook):

@@ -35,7 +35,7 @@ _ABOUT = {
     "recover": "when-the-store-is-away", "check": "monitor", "exporter": "monitor", "db": "databases",
     "keys": "encryption",
     **dict.fromkeys(("list", "show", "stats", "watch", "audit", "doctor"), "cli"),
-    "where": "troubleshoot", "drill": "drill", "mcp": "assistants", "requests": "second-person",
+    "where": "troubleshoot", "drill": "drill", "requests": "second-person",
 }  # fmt: skip
 
 _FENCE = re.compile(r"^(```.*?^```[^\n]*)$", re.DOTALL | re.MULTILINE)

@@ -14,7 +14,6 @@ import click
 from celery import states
 from celery.backends.base import DisabledBackend
 
-from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.doctor import said
 from celery_dlq.cli.doctor.app import sent_to
 from celery_dlq.cli.doctor.broker import answers_of_workers, no_remote_control
@@ -98,7 +97,7 @@ class Answer:
 
 
 @click.command("where")
-@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
+@click.argument("task_id", metavar="ID")
 @format_option
 @pass_session
 def where(session: Session, task_id: str, form: str) -> None:

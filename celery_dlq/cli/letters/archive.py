@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,26 +26,17 @@ from celery_dlq.cli.options import (
 )
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
-from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
+from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import ContentsSealed, UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.model.terms import (
-    Term,
-    hash_of_path,
-    hash_of_value,
-    terms_of_arguments,
-    terms_of_message,
-)
-from celery_dlq.store.base import Argument, Filter
+from celery_dlq.store.base import Filter
 from celery_dlq.view.letters import ERROR, LETTER
 from celery_dlq.view.records import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, some, visible
 
 #: The filters whose values an archived letter has.
-_FILTERS = (
-    "task", "exception", "group", "route", "since", "until", "release", "tag", "args", "values",
-)  # fmt: skip
+_FILTERS = ("task", "exception", "group", "route", "since", "until", "release", "tag")
 
 _SEGMENT_FIELDS: Sequence[Field] = (
     (Column("SEGMENT", rigid=True), lambda one: one.id),
@@ -195,7 +185,7 @@ def restore(session: Session, chosen: Chosen, wanted: Filter, reopen: bool) -> N
         raise click.UsageError("--all contradicts ids and filters; use one or the other.")
     if not chosen.everything and not named:
         raise click.UsageError("Give ids or filters, or --all for every letter.")
-    search = session.queue.archive.find(archived(session, chosen.ids, wanted))
+    search = session.queue.archive.find(archived(chosen.ids, wanted))
     at_most = len(chosen.ids) or search.at_most()
     if chosen.dry_run:
         session.done(f"Up to {counted(at_most, 'letter')} would be restored; nothing was changed.")
@@ -228,7 +218,7 @@ def export(session: Session, target: Path, wanted: Filter, contents: bool) -> No
     Each letter is a row, with its metadata in typed columns. DuckDB, Trino and Spark read such files. Exits
     with 4 if a segment cannot be read.
     """
-    result = session.queue.archive.export(target, archived(session, (), wanted), contents=contents)
+    result = session.queue.archive.export(target, archived((), wanted), contents=contents)
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
     if result.sealed:
@@ -248,18 +238,12 @@ def _report(session: Session, findings: Sequence[Finding]) -> None:
         session.error(finding.reason)
 
 
-def archived(session: Session, ids: Sequence[str], wanted: Filter) -> Wanted:
+def archived(ids: Sequence[str], wanted: Filter) -> Wanted:
     """The archived letters that ids and filters select."""
-    placed, opened = checked(session, wanted, is_stored=False), session.queue.archive.opened
-
-    def where(line: Line) -> bool:
-        if not _matches(line["letter"], placed):
-            return False
-        return not placed.asks_for_values or _has_values(opened(line), placed)
-
     return Wanted(
-        ids=frozenset(ids), failed_since=wanted.since, failed_until=wanted.until, where=where
-    )
+        ids=frozenset(ids), failed_since=wanted.since, failed_until=wanted.until,
+        where=lambda line: _matches(line["letter"], wanted),
+    )  # fmt: skip
 
 
 def _matches(letter: Line, wanted: Filter) -> bool:
@@ -267,33 +251,10 @@ def _matches(letter: Line, wanted: Filter) -> bool:
         _has_name(letter["task"], wanted.task)
         and _has_name(letter["exception_type"], wanted.exception)
         and letter["fingerprint"].startswith(wanted.group or "")
-        and wanted.queue in (None, letter["queue"])
         and wanted.route in (None, letter["route"])
         and wanted.release in (None, letter["release"])
-        and wanted.verdict in (None, letter["verdict"])
-        and letter["rule"].startswith(wanted.rule or "")
         and (wanted.tag is None or wanted.tag in json.loads(letter["tags"]))
     )
-
-
-def _has_values(line: Line, wanted: Filter) -> bool:
-    letter, content = line["letter"], line["content"]
-    args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
-    # The store limits them for the size of its index, which the archive does not have.
-    of_arguments = terms_of_arguments(args, kwargs, sys.maxsize)
-    found = terms_of_message(letter["message"]) | of_arguments
-    values = {one.value for one in found}
-    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
-        any(term in found for term in _anywhere(argument, letter["task"]))
-        for argument in wanted.args
-    )
-
-
-def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
-    """The argument under its name, and in the position that it has in ``task``."""
-    placed = [argument.path_at(position) for name, position in argument.positions if name == task]
-    for path in (argument.path, *placed):
-        yield Term(hash_of_value(argument.value), hash_of_path(path))
 
 
 def _has_name(dotted: str, wanted: str | None) -> bool:

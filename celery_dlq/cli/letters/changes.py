@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import click
 
-from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import (
     MAIN_FILTERS,
@@ -105,7 +104,7 @@ def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
 
 
 @click.command("edit")
-@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
+@click.argument("task_id", metavar="ID")
 @why_option
 @pass_session
 def edit(session: Session, task_id: str, why: str) -> None:

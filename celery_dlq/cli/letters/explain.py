@@ -12,7 +12,6 @@ import click
 
 from celery_dlq.base.known import unknown_name
 from celery_dlq.classify.traceback_parser import Written, parse
-from celery_dlq.cli.completion import complete_explained
 from celery_dlq.cli.letters.schedule import find_task, schedule_parts, schedule_record
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, facts_of, table_of
@@ -69,7 +68,6 @@ Explained = tuple[dict[str, Any], list[Part]]
     "what",
     metavar="[ID|GROUP|EXCEPTION|TASK|FILE]",
     required=False,
-    shell_complete=complete_explained,
 )
 @click.option(
     "--unknown",
@@ -90,33 +88,23 @@ def explain(session: Session, what: str | None, unknown: bool, form: str) -> Non
         raise click.UsageError(
             "Give an ID, a GROUP, an EXCEPTION, a TASK or a FILE; or --unknown alone."
         )
-    show_explanation(session, what, form)
-
-
-def show_explanation(
-    session: Session, what: str | None, form: str, *, by_a_person: bool = True
-) -> None:
-    """Show the explanation of anything that :func:`explain` takes; of None, the unknown types.
-
-    :param by_a_person: whether a person has named it. Otherwise, no file is read and no module imported.
-    """
     if what is None:
         types = unknown_types(session.store)
         session.screen.emit(form, [*map(unknown_record, types)], *unknown_parts(types))
         return
-    record, parts = _explained(session, what, by_a_person=by_a_person)
+    record, parts = _explained(session, what)
     is_schedule = form == "csv" and "fixed_wait_s" in record
     session.screen.emit(form, record["attempts"] if is_schedule else record, *parts)
 
 
-def _explained(session: Session, what: str, *, by_a_person: bool) -> Explained:
+def _explained(session: Session, what: str) -> Explained:
     """The explanation of anything that :func:`explain` takes.
 
     :raises CeleryDLQError: nothing has this name.
     """
     queue = session.queue
     queue.settings  # noqa: B018 - reading validates them
-    if by_a_person and (what == "-" or _is_file(what)):
+    if what == "-" or _is_file(what):
         written = read_traceback(what)
         session.load_tasks()  # this imports most of the classes that a traceback names
         return explain_traceback(written, queue.classifier)
@@ -126,7 +114,7 @@ def _explained(session: Session, what: str, *, by_a_person: bool) -> Explained:
     if task is not None:
         record = schedule_record(session, task)
         return record, schedule_parts(record)
-    if names_type(what) if by_a_person else _is_imported(what):
+    if names_type(what):
         return explain_type(what, queue.classifier)
     return explain_letter(_letter_for(session, what), queue.classifier)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.letters.reapply import regroup
 from celery_dlq.cli.options import (
@@ -38,7 +37,7 @@ from celery_dlq.view.brief import as_json, brief_about, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
-_named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
+_named = click.argument("fingerprint", metavar="GROUP")
 
 
 @click.group("groups", cls=NamingGroup, alone="list")
@@ -241,7 +240,7 @@ def assign(session: Session, fingerprint: str, owner: str) -> None:
 
 @groups.command("merge")
 @_named
-@click.argument("other", metavar="OTHER", shell_complete=complete_group)
+@click.argument("other", metavar="OTHER")
 @pass_session
 def merge(session: Session, fingerprint: str, other: str) -> None:
     """Merge OTHER into a group, because both have one cause.

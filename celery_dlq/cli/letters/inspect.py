@@ -9,7 +9,6 @@ from datetime import datetime
 
 import click
 
-from celery_dlq.cli.completion import complete_group, complete_letter
 from celery_dlq.cli.exits import DONE, FAILED, HeadedCommand, NamingGroup, leave
 from celery_dlq.cli.options import (
     Word,
@@ -51,7 +50,7 @@ def list_letters(
     """List dead letters, newest failure first."""
     wanted = checked(session, wanted)
     # A program needs whole pages, and can wait.
-    patience_s = None if form != "table" and session.has_patience else _PATIENCE_S
+    patience_s = _PATIENCE_S if form == "table" else None
     page = session.store.letters.find(wanted, limit=limit, after=after, patience_s=patience_s)
     rows = [
         records.letter_record(letter, owner=session.queue.owner_of(letter.route))
@@ -83,7 +82,7 @@ def _listed(page: Page) -> Iterator[Part]:
 
 
 @click.command("show")
-@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
+@click.argument("task_id", metavar="ID")
 @body_option(
     "Also the message's body, with its secrets: in base64; in a table, as a hex dump if its arguments could "
     "not be read and it is not text."
@@ -120,11 +119,11 @@ def audit() -> None:
 )  # fmt: skip
 @click.option("--who", metavar="NAME", help="Only this operator.")
 @click.option(
-    "--letter", "task_id", metavar="ID", shell_complete=complete_letter,
+    "--letter", "task_id", metavar="ID",
     help="Only acts on this letter, or on an operation with it.",
 )  # fmt: skip
 @click.option(
-    "--group", metavar="GROUP", shell_complete=complete_group,
+    "--group", metavar="GROUP",
     help="Only acts on this group, or on one of the newest operations that chose it.",
 )  # fmt: skip
 @moment_option("--since", "Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.")

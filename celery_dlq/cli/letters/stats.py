@@ -34,7 +34,6 @@ from celery_dlq.view.stats import (
     lost_facts,
     lost_record,
     named_ages,
-    report_rows,
     retention_facts,
     said_why,
 )
@@ -85,7 +84,7 @@ def stats(session: Session, form: str) -> None:
         "recorder": lost_record(losses),
     }
     parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, report_rows(report) if form == "csv" else report, *parts)
+    session.screen.emit(form, report, *parts)
 
 
 def glance(found: Stats, *, drawn: bool) -> Facts:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import (
     format_option,
@@ -144,7 +143,7 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 @auto.command("try")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--letter", "prefixes", metavar="ID", multiple=True, shell_complete=complete_letter,
+    "--letter", "prefixes", metavar="ID", multiple=True,
     help="Call a handler with this letter; repeatable. Default: the letters that it would get next.",
 )  # fmt: skip
 @limit_option("Call a handler with at most this many letters.", default=20)
@@ -231,9 +230,7 @@ def resume(session: Session, name: str | None, why: str) -> None:
 
 @auto.command("history")
 @_maybe_name
-@click.option(
-    "--letter", "prefix", metavar="ID", shell_complete=complete_letter, help="Only this letter."
-)
+@click.option("--letter", "prefix", metavar="ID", help="Only this letter.")
 @states_option(HandlingState, "a state of a handling", "the handlings")
 @limit_option("Handlings per page.", default=50)
 @click.option(

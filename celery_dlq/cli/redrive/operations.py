@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from celery_dlq.cli.completion import complete_operation
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import (
     after_option,
@@ -21,7 +20,7 @@ from celery_dlq.view import records
 from celery_dlq.view.operations import TROUBLED
 from celery_dlq.view.text import counted
 
-_named = click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
+_named = click.argument("operation_id", metavar="ID")
 
 
 @click.group("operations", cls=NamingGroup, alone="list")

@@ -66,7 +66,6 @@ def _made(kind: type[_Value], given: Mapping[str, Any], **more: Any) -> _Value:
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
     canary, limit = given["canary"], given["limit"]
     problems = {
-        "--ramp needs --rate; add it.": given["ramp_s"] and given["rate"] is None,
         f"--canary {canary} is larger than --limit {limit}; make it smaller.": (
             canary and limit and canary > limit
         ),
@@ -85,10 +84,6 @@ def _pacing_options() -> Options:
         "rate": click.option(
             "--rate", metavar="RATE", callback=read_with(times.parse_rate),
             help="Maximum rate: 50/s, 300/m, 1000/h; a plain 50 is per second.",
-        ),
-        "ramp_s": click.option(
-            "--ramp", "ramp_s", metavar="DURATION", callback=read_with(times.parse_span),
-            help="Increase the rate evenly up to --rate over this time: 2m.",
         ),
         "canary": _count("--canary", "Send this many letters first, and the others only if all succeed."),
         "max_in_flight": _count(

@@ -127,7 +127,7 @@ def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list
 
 def _plan_facts(plan: Plan, orders: Orders) -> Facts:
     pacing = orders.pacing
-    seconds = plan.sendable / pacing.rate + pacing.ramp_s / 2 if pacing.rate else None
+    seconds = plan.sendable / pacing.rate if pacing.rate else None
     return Facts(
         "Plan",
         [

@@ -4,7 +4,7 @@ make."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from celery_dlq.flower.http.handler import Handler, Refused, problem_of
 from celery_dlq.flower.http.request import Given, first_value, reason_in
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often, redrive_one
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.redrive.letter.checks import Call
 from celery_dlq.redrive.letter.contents import Contents
 from celery_dlq.redrive.letter.edit import (
     PARTS,
@@ -34,7 +35,6 @@ from celery_dlq.redrive.letter.edit import (
 )
 from celery_dlq.redrive.letter.payload import task_of
 from celery_dlq.view import lookup, times
-from celery_dlq.view.signature import Signature, signature_of
 
 _STALE = (
     "This form was already sent, is older than twelve hours, or is from before the last restart of Flower. "
@@ -107,9 +107,10 @@ class EditView:
     is_outdated: bool
     #: The change, as lines of a diff with secrets hidden; empty for none.
     diff: str
-    #: None if this process does not have the code of the task, or the arguments cannot be read.
-    signature: Signature | None
-    is_task_known: bool
+    #: The names of the parameters of the task; None if they are unknown here.
+    parameters: Sequence[str] | None
+    #: Why the task cannot be called with the arguments; empty if it can, and if they cannot be read.
+    misfit: str
     #: Whether a redrive needs ``again``.
     often: bool
 
@@ -212,9 +213,8 @@ def check(queue: DeadLetterQueue, task_id: str, draft: Draft | None) -> EditView
     diff, problem = ("", "") if problems else _change(queue, letter, contents)
     is_outdated, name = draft.digest != digest, task_of(letter)
     task = queue.redrive_context.app.tasks.get(name)
-    signature = None
-    if task is not None and {"args", "kwargs"} <= contents.keys():
-        signature = signature_of(task, contents["args"], contents["kwargs"], queue.redactor)
+    call = None if task is None else Call(task)
+    is_read = {"args", "kwargs"} <= contents.keys()
     return EditView(
         task_id=letter.task_id,
         task=name,
@@ -223,8 +223,8 @@ def check(queue: DeadLetterQueue, task_id: str, draft: Draft | None) -> EditView
         problem=f"{_who_changed(queue, letter, draft)} {_OPEN_AGAIN}" if is_outdated else problem,
         is_outdated=is_outdated,
         diff=diff,
-        signature=signature,
-        is_task_known=task is not None,
+        parameters=call.parameters if call else None,
+        misfit=call.misfit(contents["args"], contents["kwargs"]) if call and is_read else "",
         often=has_been_redriven_often(letter),
     )
 

@@ -242,7 +242,7 @@ class Groups(ListHandler):
 
 
 def finder_of(
-    given: Given, now: datetime, *, others: Sequence[str] = _OTHERS, names: Sequence[str] = NAMES
+    given: Given, now: datetime, *, others: Sequence[str], names: Sequence[str]
 ) -> tuple[Filter, Callable[[Store, str | None, int], Rows[Group]]]:
     """The filter on letters; and a function that reads the requested groups: from a store, after a cursor, at
     most this many.

@@ -1,25 +1,19 @@
-"""The list of letters, with filters and pages; its search box, which reads one line as filters; and lists as
-files."""
+"""The list of letters, with filters and pages; and its search box, which reads one line as filters."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tornado.iostream import StreamClosedError
-
-from celery_dlq.base.codec import dump_json
-from celery_dlq.base.redact import LONGEST, clip
+from celery_dlq.base.redact import LONGEST
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.flower.http.calls import look_at
-from celery_dlq.flower.http.handler import Handler, ListHandler, Refused
+from celery_dlq.flower.http.handler import ListHandler
 from celery_dlq.flower.http.request import (
     NAMES,
     REPEATED,
@@ -33,19 +27,15 @@ from celery_dlq.flower.http.request import (
     pairs_in,
 )
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources import audit, groups
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Filter, Number, Page
 from celery_dlq.view import lookup, records, times
-from celery_dlq.view.records import csv_lines
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 #: Characters of the shortest beginning of an id that opens the letter.
 _SHORTEST_ID = 6
@@ -63,7 +53,7 @@ _STORED = frozenset(State) - {State.PARKED}
 #: below 300 ms.
 SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 
-#: Seconds for a search by the REST API, or for a part of a file. A program can wait longer than a person.
+#: Seconds for a search by the REST API. A program can wait longer than a person.
 API_PATIENCE_S = 2.0
 
 #: The numbers of letters that an act has just closed or deleted.
@@ -77,9 +67,6 @@ _NAMED = ("task", "exception", "queue", "route", "release")
 
 #: Closed letters in words, with their states; and names that no letter has, each with those that are near.
 Beyond = tuple[tuple[str, Sequence[str]], Sequence[str]]
-
-#: Rows of a file that are read, and sent, together.
-TOGETHER = 500
 
 
 def read_line(line: str) -> tuple[Pairs, str]:
@@ -289,83 +276,3 @@ def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
     """Letters that failed first then or earlier may lack the values that ``wanted`` asks for; None if none
     lacks them, or it asks for none."""
     return store.values.kept().since if wanted.asks_for_values else None
-
-
-#: Reads a part of a list after a cursor, in a thread; returns it with the cursor of the next part, which is
-#: None at the end.
-Part = Callable[[str | None, "Store"], tuple[Sequence[dict[str, Any]], str | None]]
-
-
-class Export(Handler):
-    """``/dead-letters/export/letters.csv?task=…``, with the filters of the list: a list as a file, for
-    spreadsheets and programs. It is sent page by page, however long it is."""
-
-    async def get(self, name: str) -> None:
-        """Send the list."""
-        kind, _, form = name.rpartition(".")
-        if kind not in _PARTS or form not in _TYPES:
-            raise Refused(404, f"{clip(name, 40)} is not a list that can be exported.")
-        part = _PARTS[kind](self, self.values())
-        # Errors in the filters, and of the store, come before anything is sent.
-        rows, after = await self.site.ask(partial(part, None))
-        self.set_header("Content-Type", _TYPES[form])
-        self.set_header("Content-Disposition", f'attachment; filename="dead-{kind}.{form}"')
-        is_titled = False
-        try:
-            while True:
-                lines = [*map(dump_json, rows)]
-                if form == "csv":
-                    lines = csv_lines(rows, titled=not is_titled)
-                self.write("".join(f"{line}\n" for line in lines))
-                is_titled = is_titled or bool(rows)
-                await self.flush()
-                if after is None:
-                    return
-                rows, after = await self.site.ask(partial(part, after))
-        except StreamClosedError:  # the browser has gone
-            return
-        except CeleryDLQError as error:
-            # The browser has to report that the file is not whole.
-            logger.warning("the export of %s is cut off: %s", kind, error)
-            with contextlib.suppress(AttributeError):  # a connection of another kind
-                self.request.connection.stream.close()  # type: ignore[union-attr]
-
-
-def _part_of_letters(page: Export, given: Given) -> Part:
-    wanted = page.filter_in(given)
-
-    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
-        found = store.letters.find(wanted, limit=TOGETHER, after=after, patience_s=API_PATIENCE_S)
-        return letter_records(page.site, found.letters), found.next
-
-    return part
-
-
-def _part_of_groups(page: Export, given: Given) -> Part:
-    now = times.utc_now()
-    _, find = groups.finder_of(given, now)
-
-    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
-        found = find(store, after, TOGETHER)
-        return groups.group_records(page.site, store, found.rows, now), found.next
-
-    return part
-
-
-def _part_of_audit(_page: Export, given: Given) -> Part:
-    find = audit.finder_of(given, times.utc_now())
-
-    def part(after: str | None, store: Store) -> tuple[Sequence[dict[str, Any]], str | None]:
-        found = find(store, after, TOGETHER)
-        return [*map(records.as_record, found.rows)], found.next
-
-    return part
-
-
-_PARTS: Mapping[str, Callable[[Export, Given], Part]] = {
-    "letters": _part_of_letters,
-    "groups": _part_of_groups,
-    "audit": _part_of_audit,
-}
-
-_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}

@@ -133,12 +133,8 @@ class Checks:
             said = call.difference(args, kwargs) or error
             why = f"its arguments do not fit {task} any more: {said}; repair them, or discard it"
             return why, ""
-        try:
-            call.bind(args, kwargs)
-        except TypeError as error:
-            said = call.difference(args, kwargs) or error
-            return None, f"the run() of {task} takes other arguments ({said})"
-        return None, ""
+        said = call.misfit(args, kwargs)
+        return None, f"the run() of {task} takes other arguments ({said})" if said else ""
 
     def _why_not_whole(
         self, letter: DeadLetter, members: Sequence[ChordMember], now: datetime
@@ -204,6 +200,14 @@ class Call:
             _shape(inspect.signature(self._check, follow_wrapped=False)) == _shape(self.signature)
         )
 
+    @property
+    def parameters(self) -> list[str] | None:
+        """The names of the parameters, with their stars; None if they are unknown."""
+        if self.signature is None:
+            return None
+        known = self.signature.parameters.values()
+        return [str(one.replace(annotation=one.empty, default=one.empty)) for one in known]
+
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Check the arguments as Celery's ``apply_async()`` does.
 
@@ -224,13 +228,21 @@ class Call:
         if self.signature is not None:
             self.signature.bind(*args, **kwargs)
 
+    def misfit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Why the task cannot be called with these arguments; empty if it can, as far as is known."""
+        try:
+            self.bind(args, kwargs)
+        except TypeError as error:
+            return self.difference(args, kwargs) or str(error)
+        return ""
+
     def difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """The parameters that get no argument, and the arguments that no parameter takes, in words; empty if
         there are none."""
         if self.signature is None:
             return ""
         known = list(self.signature.parameters.values())
-        filled, unexpected = filled_by(known, len(args), kwargs)
+        filled, unexpected = _filled_by(known, len(args), kwargs)
         stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [one.name for one in known if one.default is one.empty and one.kind not in stars]
         parts = {
@@ -240,11 +252,11 @@ class Call:
         return ", ".join(f"{what} {_some(names)}" for what, names in parts.items() if names)
 
 
-def filled_by(
+def _filled_by(
     known: Sequence[inspect.Parameter], count: int, kwargs: Mapping[str, Any]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """The arguments of each parameter, and the arguments that no parameter takes."""
-    filled: dict[str, list[str]] = {}
+) -> tuple[set[str], list[str]]:
+    """The parameters that get an argument, and the arguments that no parameter takes."""
+    filled: set[str] = set()
     unexpected: list[str] = []
     for place, name in zip(range(count), _places(known, count), strict=True):
         _give(filled, unexpected, name, f"args[{place}]")
@@ -266,13 +278,11 @@ def _places(known: Sequence[inspect.Parameter], count: int) -> Iterator[str | No
     yield from (rest for _ in range(count - len(by_place)))
 
 
-def _give(
-    filled: dict[str, list[str]], unexpected: list[str], name: str | None, argument: str
-) -> None:
+def _give(filled: set[str], unexpected: list[str], name: str | None, argument: str) -> None:
     if name is None:
         unexpected.append(argument)
     else:
-        filled.setdefault(name, []).append(argument)
+        filled.add(name)
 
 
 def _some(names: Sequence[str]) -> str:

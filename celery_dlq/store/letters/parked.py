@@ -64,7 +64,7 @@ class Parked(StoreRole):
         if not letters:
             return 0
         check_sizes(self.connection, letters)
-        ahead = clock.now(self.connection) - now
+        at = clock.now(self.connection)
         given = {letter.parking: letter for letter in letters}
         known = select(parked.c.parking).where(
             one_of(self.connection, parked.c.parking, sorted(given))
@@ -75,7 +75,7 @@ class Parked(StoreRole):
             sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
             for parking, letter in sorted(given.items())
             if parking not in stored
-            for row in [parked_row(letter, redactor, ahead)]
+            for row in [parked_row(letter, redactor, at, at - now)]
             for label in [sealing.label_for(letter.subject)]
         ]
         if rows:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
@@ -140,14 +140,13 @@ class Letters(ListenedRole[StoreListener]):
     def read_tracebacks(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
-        these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by)
-        return _texts(self.connection, these.join(content, OF_LETTER), task_ids)
-
-    @reads
-    def read_routes(self, task_ids: Sequence[str]) -> Mapping[str, str]:
-        """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        these = select(letter.c.task_id, letter.c.route, letter.c.sealed_by)
-        return _texts(self.connection, these, task_ids)
+        keys = {stored_id(task_id): task_id for task_id in task_ids}
+        these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by).where(
+            one_of(self.connection, letter.c.task_id, [*keys]), self.ours(letter)
+        )
+        rows = self.connection.execute(these.join(content, OF_LETTER)).mappings()
+        shown = sealing_of(self.connection).shown_letters(rows)
+        return {keys[row["task_id"]]: row["traceback"] for row in shown}
 
     @reads
     def match(self, prefix: str, limit: int = 10) -> list[str]:
@@ -243,16 +242,6 @@ def _resolve(connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
         connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
         tally.write(connection)
     return sorted(resolved)
-
-
-def _texts(
-    connection: Connection, these: Select[Any], task_ids: Sequence[str]
-) -> Mapping[str, str]:
-    """The texts that ``these`` selects after the stored id, by the given ids."""
-    keys, sealing = {stored_id(task_id): task_id for task_id in task_ids}, sealing_of(connection)
-    found = one_of(connection, letter.c.task_id, [*keys]), is_ours(connection, letter)
-    shown = sealing.shown_letters(connection.execute(these.where(*found)).mappings())
-    return {keys[row["task_id"]]: row[these.selected_columns[1].name] for row in shown}
 
 
 _RESOLVE = (

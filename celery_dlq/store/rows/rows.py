@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import EnumMeta
 from functools import cache
 from operator import attrgetter
@@ -28,6 +28,7 @@ from celery_dlq.model.letter import (
     Explanation,
 )
 from celery_dlq.model.states import State
+from celery_dlq.store.base import DOUBT_S
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.sealing import sealing_of
@@ -214,13 +215,20 @@ def _fields_of(kind: type[Any]) -> Mapping[str, EnumMeta | None]:
     }
 
 
-def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict[str, Any]:
+def parked_row(
+    letter: DeadLetter, redactor: Redactor, now: datetime, ahead: timedelta
+) -> dict[str, Any]:
     """The row of a retry that is to wait.
 
-    :param ahead: how far the database's clock is ahead of the one that set ``due_at``.
+    :param now: the time by the database's clock.
+    :param ahead: how far this is ahead of the clock that set ``due_at``.
     """
     assert letter.due_at is not None, "a parked retry is due some time"  # noqa: S101
-    due_at, first = letter.due_at + ahead, release_of(letter.envelope.headers)
+    due_at, release = letter.due_at + ahead, release_of(letter.envelope.headers)
+    # The sender may have sent its message as the first copy.
+    is_first = release is not None and release[0] == letter.parking
+    if is_first:
+        due_at = max(due_at, now + timedelta(seconds=DOUBT_S))
     hidden = {name: redactor.stored(getattr(letter, name)) for name in _SEARCHED}
     letter = letter.with_(**hidden)
     plain = {name: getattr(letter, name) for name in _PARKED_NAMES}
@@ -234,8 +242,7 @@ def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict
         **_converted(letter),
         "due_at": due_at,
         "next_at": due_at,
-        # A message that its sender may have sent is the first copy.
-        "copies": 0 if first is None or first[0] != letter.parking else first[1],
+        "copies": int(is_first),
         "record": json.dumps(record.to_dict(), default=str).encode("ascii"),
         "body": letter.envelope.body,
     }

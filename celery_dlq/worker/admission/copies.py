@@ -64,6 +64,8 @@ class Copy:
     was: str
     #: Why it is dropped if another copy runs, for the log.
     why_not: str
+    #: Whether the store hears of its run later in any case.
+    is_remembered: bool = False
 
 
 #: A report about a copy, which is repeated until the store has taken it: the function that makes all reports
@@ -134,10 +136,14 @@ class Copies(Guard):
         key = sent and self._doubts.take(sent)
         if not key:
             return False
+        # Until the messages in doubt are known, few of those that ask are. Each is remembered, so it needs no
+        # second answer, and no report.
+        is_remembered = self._doubts.is_unknown
         copy = Copy(
-            _accept_releases, key, was="sent in doubt", why_not="was sent again by a worker"
+            _accept_releases, key, "sent in doubt", "was sent again by a worker", is_remembered
         )
-        self._ask(request, copy, self._onward, self._connection, ACCEPT_TRIES)
+        tries = 1 if is_remembered else ACCEPT_TRIES
+        self._ask(request, copy, self._onward, self._connection, tries)
         return True
 
     def asks(self, request: Any, run: Onward) -> bool:
@@ -173,7 +179,7 @@ class Copies(Guard):
                 )
                 request.acknowledge()
                 state.task_ready(request)
-            elif accepted:
+            elif accepted or copy.is_remembered:
                 run(request)
             else:
                 logger.warning(

@@ -30,23 +30,30 @@ class Doubts:
         self._place = place
         #: The names of the messages taken, the oldest first.
         self._taken: dict[str, None] = {}
-        self._known: Set[str] = frozenset()
+        #: None until they have been read.
+        self._known: Set[str] | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is not known yet which messages are in doubt."""
+        return self._known is None
 
     def take(self, sent: str) -> tuple[str, int] | None:
-        """Remember the message with this name. If it is in doubt, the parking and the number of this copy,
-        which has to be accepted before it runs."""
+        """Remember the message with this name. If it may be in doubt, the parking and the number of this
+        copy, which has to be accepted before it runs."""
         # In this order: either refresh() finds it, or it is known here.
         self._taken[sent] = None
         if len(self._taken) > MOST:
             del self._taken[next(iter(self._taken))]
-        return (doubtful_parking(self._place, sent), 1) if sent in self._known else None
+        known = self._known
+        return (doubtful_parking(self._place, sent), 1) if known is None or sent in known else None
 
     def refresh(self, store: Store) -> None:
         """Read which messages are in doubt, and accept those that were taken here.
 
         :raises StoreError: the store failed.
         """
-        self._known = store.parked.in_doubt(self._place)
-        taken = [sent for sent in self._known if sent in self._taken]
+        known = self._known = store.parked.in_doubt(self._place)
+        taken = [sent for sent in known if sent in self._taken]
         if taken:
             store.parked.accept([(doubtful_parking(self._place, sent), 1) for sent in taken])

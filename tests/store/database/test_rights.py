@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import click
 import pytest
 from celery import Celery
 from celery.bin.base import CLIContext
@@ -19,7 +18,6 @@ from support.servers.databases import mysql_database, postgres_database
 
 from celery_dlq import DLQTask
 from celery_dlq.cli import dlq
-from celery_dlq.cli.assistant.tools import call
 from celery_dlq.store.sql import SQLStore
 
 PAGE = Path(__file__).parents[3] / "docs/howto/upgrade.md"
@@ -117,8 +115,4 @@ def test_each_user_has_the_rights_for_its_commands(make_user) -> None:
 
     assert [said for words in LOOKS if (said := run(reader, words.format(**names)))] == []
     assert "denied" in run(reader, f"groups note {names['group']} text")
-    app = app_on(reader)
-    with click.Context(click.Command("dlq")):
-        said, failed = call(app, "propose_redrive", {"all": True})
-    assert not failed, said
     assert [said for words in ACTS if (said := run(worker, words.format(**names)))] == []

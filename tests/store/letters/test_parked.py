@@ -11,8 +11,9 @@ from support.stores.rollup_checks import assert_counts_hold
 from celery_dlq.model.headers import RELEASE_HEADER, doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Filter, Lease
+from celery_dlq.store.base import DOUBT_S, Filter, Lease
 from celery_dlq.store.letters import acts
+from celery_dlq.store.rows import rows
 
 PARKED = Filter(states=frozenset({State.PARKED}))
 
@@ -455,7 +456,14 @@ def doubtful(task_id: str, name: str) -> DeadLetter:
     return parking(task_id, -1, parking=named, reason=Reason.UNSENT, envelope=sent)
 
 
-def test_a_message_in_doubt_counts_as_the_first_copy(store):
+def test_a_message_in_doubt_waits_until_workers_have_said_what_they_took(store):
+    """Also if its letter has come late, because it was in a spool."""
+    park(store, doubtful("a", "m1"))
+    assert DOUBT_S - 5 < store.parked.next_due("here") <= DOUBT_S
+
+
+def test_a_message_in_doubt_counts_as_the_first_copy(store, monkeypatch):
+    monkeypatch.setattr(rows, "DOUBT_S", -60.0)
     park(store, doubtful("a", "m1"), parking("b", -1))
     assert store.parked.in_doubt("here") == {"m1"}
     assert store.parked.in_doubt("elsewhere") == frozenset()
@@ -463,7 +471,8 @@ def test_a_message_in_doubt_counts_as_the_first_copy(store):
     assert sorted((one.letter.task_id, one.copy) for one in take(store)) == [("a", 2), ("b", 1)]
 
 
-def test_of_a_message_in_doubt_one_copy_runs(store):
+def test_of_a_message_in_doubt_one_copy_runs(store, monkeypatch):
+    monkeypatch.setattr(rows, "DOUBT_S", -60.0)
     park(store, doubtful("a", "m1"), doubtful("b", "m2"))
     first = [(doubtful_parking("here", "m1"), 1)]
     assert store.parked.accept(first) == [True]

@@ -63,10 +63,6 @@ def test_a_filter_chooses_by_route(three):
     assert found(three, Filter(route="payments", since=T0)) == ["a"]
 
 
-def test_the_routes_of_letters_are_read_together(three):
-    assert three.letters.read_routes(["a", "c", "gone"]) == {"a": "payments", "c": ""}
-
-
 def test_open_letters_are_counted_by_route(three):
     assert three.monitoring.measures().routes == {"payments": 1, "mail": 1}
     three.closing.discard(PAYMENTS, who="ann", why="", now=T0)

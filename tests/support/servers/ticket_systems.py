@@ -1,4 +1,4 @@
-"""GitHub, GitLab, Jira Cloud, Jira Data Center and a webhook, as far as ticket handlers use them: one HTTP
+"""GitHub, GitLab, Jira Cloud and Jira Data Center, as far as ticket handlers use them: one HTTP
 server that keeps the tickets."""
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ class Systems:
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
     #: Whether the server, as GitHub and GitLab may, ignores the labels of new issues.
     drops_labels: bool = False
-    #: The addresses by the key that a webhook came with.
-    by_key: dict[str, str] = field(default_factory=dict)
 
     @property
     def created(self) -> list[Request]:
@@ -87,7 +85,6 @@ class Systems:
             ("/rest/api/2/search/jql", self._jira_search),
             ("/rest/api/2/search", self._jira_search),
             ("/rest/api/2/issue", self._jira_issue),
-            ("/hook", self._webhook),
         ):
             if unquote(request.path) == pattern:
                 return serve(request)
@@ -147,13 +144,6 @@ class Systems:
         is_cloud = request.path.endswith("/jql") or "accountId" in request.body.decode()
         wanted = {_BASIC} if is_cloud else {_BASIC, f"Bearer {TOKEN}"}
         return request.headers.get("Authorization") in wanted
-
-    def _webhook(self, request: Request) -> tuple[int, Any]:
-        key = request.headers["Idempotency-Key"]
-        if key not in self.by_key:
-            made = self.add([key], request.told)
-            self.by_key[key] = f"https://own.test/{made.number}"
-        return 200, {"url": self.by_key[key]}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

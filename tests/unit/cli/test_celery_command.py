@@ -53,12 +53,9 @@ def completed(words, cwd):
     return found.stdout.split()
 
 
-def test_a_shell_completes_commands_and_names(tmp_path):
-    # Names come within two seconds or not at all; a busy machine may need more.
-    patient = "from celery_dlq.cli import completion\ncompletion._PATIENCE_S = 60.0\n"
-    (tmp_path / "shop.py").write_text(f"print('hello')\n{SHOP}{patient}")
+def test_a_shell_completes_commands(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
     assert "plain,groups" in completed("celery -A shop dlq gr", tmp_path)
-    assert completed("celery -A shop dlq explain sh", tmp_path) == ["plain,shop.charge"]
 
 
 def test_a_command_without_an_app_is_refused(tmp_path, empty_store, monkeypatch):

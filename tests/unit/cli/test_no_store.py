@@ -28,7 +28,7 @@ WITHOUT_STORE = {
 }  # fmt: skip
 
 #: The one command that makes it, and those that do not end.
-OTHERS = {"db upgrade", "exporter", "mcp"}
+OTHERS = {"db upgrade", "exporter"}
 
 #: What a command needs; a word for each of its arguments, otherwise.
 GIVEN = {

@@ -17,19 +17,16 @@ class Side:
     """An announcer with hooks that keep what they are told."""
 
     def __init__(self):
-        self.told, self.stored, self.routes, self.asked = [], {}, [], []
+        self.told, self.stored, self.routes = [], {}, []
         self.hooks = Hooks(dict, routes=lambda: self.routes)
-        self.announcer = Announcer(self.hooks, self.stored.get, self.read_routes, lambda: T0)
+        self.announcer = Announcer(self.hooks, self.stored.get, lambda: T0)
 
-    def read_routes(self, task_ids):
-        self.asked.append(list(task_ids))
-        return {
-            task_id: self.stored[task_id].route for task_id in task_ids if task_id in self.stored
-        }
-
-    def route(self, name, hook=None):
+    def route(self, name):
         """A route with a hook that keeps the events that it gets."""
-        hook = hook or (lambda event: self.told.append((name, event.kind, event.value)))
+
+        def hook(event):
+            self.told.append((name, event.kind, event.value))
+
         self.routes.append(Route(name, task="*", owner=f"team-{name}", hooks=(hook,)))
 
     def listen(self, *kinds):
@@ -106,7 +103,7 @@ def test_a_store_never_hears_of_trouble(side, caplog):
     def broken():
         raise RuntimeError("settings are broken")
 
-    announcer = Announcer(Hooks(broken), side.stored.get, side.read_routes, lambda: T0)
+    announcer = Announcer(Hooks(broken), side.stored.get, lambda: T0)
     announcer.saved(Saved(arrived=1, known=0, letters=(letter(),)))
     announcer.resolved(["a"])
     announcer.redriven(["a"])
@@ -129,37 +126,10 @@ def test_the_hooks_of_a_route_are_told_of_its_letters_and_groups_only(side, grou
     ]
 
 
-@pytest.mark.parametrize(
-    ("method", "kind"), [("resolved", EventKind.RESOLVED), ("redriven", EventKind.REDRIVEN)]
-)
-def test_the_hooks_of_a_route_are_told_what_becomes_of_its_letters(side, method, kind):
+def test_the_hooks_of_a_route_are_not_told_what_becomes_of_its_letters(side):
     side.route("payments")
-    side.stored = {"a": letter("a", route="payments"), "b": letter("b"), "c": letter("c")}
-    side.announcer = Announcer(side.hooks, side.stored.get, side.read_routes, lambda: T0)
-    getattr(side.announcer, method)(["a", "b", "c", "gone"])
-    assert side.done() == [("payments", kind, side.stored["a"])]
-    assert side.asked == [["a", "b", "c", "gone"]]
-
-
-def test_one_letter_that_a_hook_fails_on_keeps_no_other_from_it(side, caplog):
-    def fail_on_the_first(event):
-        side.told.append(event.value.task_id)
-        if event.value.task_id == "a":
-            raise RuntimeError("pager is away")
-
-    side.route("payments", fail_on_the_first)
-    side.stored = {name: letter(name, route="payments") for name in "ab"}
-    side.announcer = Announcer(side.hooks, side.stored.get, side.read_routes, lambda: T0)
-    side.announcer.resolved(["a", "b"])
-    assert side.done() == ["a", "b"]
-    [status] = side.hooks.status().values()
-    assert status["failed"] == 1
-
-
-def test_the_routes_of_letters_are_not_read_without_a_hook_of_a_route(side):
-    side.routes.append(Route("payments", task="*"))
-    side.stored["a"] = letter("a", route="payments")
     side.listen(EventKind.RESOLVED)
+    side.stored["a"] = letter("a", route="payments")
     side.announcer.resolved(["a"])
+    side.announcer.redriven(["a"])
     assert side.done() == [(EventKind.RESOLVED, side.stored["a"])]
-    assert side.asked == []

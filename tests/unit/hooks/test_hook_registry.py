@@ -159,26 +159,18 @@ def test_a_hook_for_a_kind_and_a_route_is_called_once():
             self.seen.append(event.value)
 
     pager = Pager()
-    hooks = hooks_of_routes(
-        Route("payments", task="*", hooks=(pager,)), dead_letter=[pager], resolved=[pager]
-    )
+    hooks = hooks_of_routes(Route("payments", task="*", hooks=(pager,)), dead_letter=[pager])
     made = letter(route="payments")
     tell_letter(hooks, made)
-    hooks.tell_routes(
-        EventKind.RESOLVED, lambda _route: Waiting(EventKind.RESOLVED, T0, lambda: made)
-    )
     hooks.finish()
     assert pager.seen == [made]
     assert len(hooks.status()) == 1
 
 
-def test_only_events_of_letters_and_groups_are_wanted_for_a_route():
+def test_only_arrivals_are_wanted_for_a_route():
     hooks = hooks_of_routes(Route("payments", task="*", hooks=(print,)))
     wanted = {kind for kind in EventKind if hooks.wants(kind)}
-    assert set(EventKind) - wanted == {
-        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED,
-        EventKind.AUDIT,
-    }  # fmt: skip
+    assert wanted == {EventKind.DEAD_LETTER, EventKind.NEW_GROUP, EventKind.REGRESSION}
     assert not hooks_of_routes(Route("payments", task="*")).wants(EventKind.DEAD_LETTER)
 
 

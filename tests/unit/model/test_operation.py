@@ -75,7 +75,9 @@ orders = st.builds(
 
 def test_orders_that_the_store_has_from_release_1_0_are_read():
     checking = {"max_redrives": 5, "validate": True, "validate_timeout_s": 30.0}
-    assert Orders.from_dict({"checking": checking}) == Orders(checking=Checking(max_redrives=5))
+    stored = {"pacing": {"rate": 5.0, "ramp_s": 60.0}, "checking": checking}
+    kept = Orders(pacing=Pacing(rate=5.0), checking=Checking(max_redrives=5))
+    assert Orders.from_dict(stored) == kept
     assert Orders.from_dict({}) == Orders()
 
 

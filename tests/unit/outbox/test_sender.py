@@ -17,9 +17,7 @@ from redis.exceptions import AuthenticationError
 from celery_dlq import DLQTask
 from celery_dlq.model.headers import RELEASE_HEADER, SENT_HEADER
 from celery_dlq.model.states import Reason, State
-from celery_dlq.outbox import keeper
-from celery_dlq.outbox.keeper import DOUBT_S
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import DOUBT_S, Filter
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 RESET = ConnectionResetError(104, "Connection reset by peer")
@@ -323,7 +321,7 @@ def test_after_the_commit_a_doubt_leaves_it_to_the_hold(charge, dlq, broker, tra
     broker.fails(RESET)
     transaction.calls[0]()
     dlq.outbox.keeper.writer.flush()
-    assert dlq.store.parked.next_due(dlq.hold.place) > keeper.DOUBT_S - 10
+    assert dlq.store.parked.next_due(dlq.hold.place) > DOUBT_S - 10
 
 
 def test_after_the_commit_nothing_is_raised(charge, dlq, broker, transaction, caplog):

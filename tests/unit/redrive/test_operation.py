@@ -85,7 +85,6 @@ def test_an_earlier_bound_than_now_stands(make):
         ({"canary": 4}, "canary of 4 is more than the 3 letters"),
         ({"canary": 3, "limit": 2}, "canary of 3 is more than the 2 letters"),
         ({"rate": 0.0}, "rate must be above zero"),
-        ({"ramp_s": 5.0}, "leads up to a rate"),
     ],
 )
 def test_orders_that_make_no_sense_make_nothing(store, make, fill, pacing, says):

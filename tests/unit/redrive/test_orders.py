@@ -17,8 +17,6 @@ def test_the_defaults_make_sense():
         (Orders(pacing=Pacing(rate=0.0)), "rate must be above zero, not 0.0"),
         (Orders(pacing=Pacing(rate=float("nan"))), "rate must be above zero"),
         (Orders(pacing=Pacing(rate=float("inf"))), "rate must be above zero"),
-        (Orders(pacing=Pacing(rate=5.0, ramp_s=-1.0)), "ramp must be a time"),
-        (Orders(pacing=Pacing(ramp_s=1.0)), "leads up to a rate"),
         (Orders(pacing=Pacing(canary=-1)), "canary must be a number of letters"),
         (Orders(pacing=Pacing(limit=0)), "limit must be 1 or more"),
         (Orders(pacing=Pacing(batch=0)), "batch must be 1 or more"),

@@ -9,7 +9,7 @@ from support.servers.ticket_systems import EMAIL, TOKEN, Systems, ticket_systems
 from celery_dlq.base.redact import Redactor
 from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.store.hiding import hide_letter
-from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
+from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues
 
 #: The kinds of systems, by name.
 MAKERS = {
@@ -19,7 +19,6 @@ MAKERS = {
         "SHOP", **{"token": TOKEN, "url": url, "email": EMAIL, **more}
     ),
     "jira data center": lambda *, url, **more: JiraIssues("SHOP", **{"token": TOKEN, "url": url, **more}),
-    "webhook": lambda *, url, **more: TicketWebhook(f"{url}/hook", **more),
 }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ import pickle
 import socket
 
 import pytest
-import standardwebhooks
 from support.factories import T0, letter
 from support.servers.ticket_systems import TOKEN
 from support.stores.planted_secrets import SECRET, planted_letter
@@ -12,18 +11,12 @@ from support.stores.planted_secrets import SECRET, planted_letter
 from celery_dlq import Leave, Ticket
 from celery_dlq.errors import HandlerError, SettingsError, TicketError
 from celery_dlq.model.handling import GroupTicket, TicketKind
-from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
+from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues
 
 MARK = "dlq-9c1e0000deadbeef"
-HOOK_SECRET = "whsec_" + "c2VjcmV0" * 4
-#: Those that are asked before a ticket is made.
-ASKED = ["github", "gitlab", "jira cloud", "jira data center"]
 URLS = {
     "github": "https://github.test/acme/shop/issues/{}", "gitlab": "https://gitlab.test/-/issues/{}",
-    "webhook": "https://own.test/{}",
 }  # fmt: skip
-
-each_asked = pytest.mark.parametrize("kind", ASKED)
 
 
 def url_of(systems, kind, number=1):
@@ -56,13 +49,11 @@ def test_a_group_that_has_a_ticket_is_left_without_a_request(systems, make, kind
     assert systems.requests == []
 
 
-@each_asked
 def test_a_closed_ticket_is_not_used_again(systems, make, kind, given):
     systems.add([MARK], is_open=False)
     assert make(kind)(given()) == Ticket(url_of(systems, kind, 2))
 
 
-@each_asked
 def test_a_ticket_that_was_made_although_no_answer_came_is_found(systems, make, kind, given):
     real = systems.answer
 
@@ -95,8 +86,6 @@ def test_an_issue_of_a_server_that_ignores_the_filter_is_not_taken(systems, make
     "url", ["https://bot:{}@t.test/1", "https://t.test/1?private_token={}&x=1"]
 )
 def test_an_address_is_kept_without_its_secrets(systems, make, given, url, caplog):
-    systems.answers.append((201, {}, b'{"url": "%s"}' % url.format(SECRET).encode()))
-    assert make("webhook")(given()).url == url.format("[redacted]")
     systems.drops_labels = True
     answer = b'{"html_url": "%s", "labels": []}' % url.format(SECRET).encode()
     systems.answers += [(200, {}, b"[]"), (201, {}, answer)]
@@ -169,26 +158,6 @@ def test_jira_data_center_gets_its_own_markup(systems, make, given):
     assert "assignee" not in systems.created[1].told["fields"]
 
 
-def test_the_webhook_gets_a_key_and_a_signature(systems, make, given):
-    make("webhook", app="shop.celery", secret=HOOK_SECRET)(given())
-    [made] = systems.requests
-    assert made.headers["Idempotency-Key"] == f"shop.celery/{MARK}"
-    assert standardwebhooks.Webhook(HOOK_SECRET).verify(made.body, made.headers) == made.told
-    told = made.told["data"]
-    assert made.told["type"] == "ticket"
-    assert told["title"] == "shop.charge: ValueError: bad currency"
-    assert told["fingerprint"] == "9c1e0000deadbeef"
-    assert told["traceback"] == "Traceback (most recent call last):\nValueError: bad currency"
-    assert told["commands"][0] == "celery -A shop.celery dlq groups show 9c1e0000deadbeef"
-
-
-def test_the_webhook_signs_only_with_a_secret(systems, make, given):
-    make("webhook")(given())
-    [made] = systems.requests
-    assert made.headers["Idempotency-Key"] == MARK
-    assert "Webhook-Signature" not in made.headers
-
-
 # -- Secrets ---------------------------------------------------------------------------------------
 
 
@@ -204,10 +173,7 @@ def test_no_ticket_has_arguments_headers_or_known_secrets(systems, make, kind, g
 
 
 def test_no_definition_shows_a_secret(make, kind):
-    more = {"secret": HOOK_SECRET} if kind == "webhook" else {}
-    shown = f"{make(kind, **more)!r} {make(kind, **more)!s}"
-    for secret in (TOKEN, HOOK_SECRET, "/hook"):
-        assert secret not in shown
+    assert TOKEN not in f"{make(kind)!r} {make(kind)!s}"
 
 
 def test_equal_definitions_are_equal_and_can_be_copied(make, kind):
@@ -218,13 +184,10 @@ def test_equal_definitions_are_equal_and_can_be_copied(make, kind):
 
 @pytest.mark.parametrize("status", [400, 401, 503])
 def test_no_error_shows_a_token_that_the_server_repeats(systems, make, kind, given, status):
-    secrets = {"webhook": HOOK_SECRET}
-    more = {"secret": HOOK_SECRET} if kind == "webhook" else {}
-    said = secrets.get(kind, TOKEN)
-    systems.answers.append((status, {}, f"wrong login: {said}".encode()))
+    systems.answers.append((status, {}, f"wrong login: {TOKEN}".encode()))
     with pytest.raises((HandlerError, TicketError)) as caught:
-        make(kind, **more)(given())
-    assert said not in str(caught.value)
+        make(kind)(given())
+    assert TOKEN not in str(caught.value)
     assert "wrong login: [redacted]" in str(caught.value)
 
 
@@ -240,8 +203,7 @@ def test_no_error_shows_a_token_that_the_server_repeats(systems, make, kind, giv
         ("gitlab", 422, "It does not accept the issue. Check labels, assignees and the type."),
         ("jira cloud", 401, "Check token (Jira Cloud: and email)"),
         ("jira data center", 410, "give email if this is Jira Cloud."),
-        ("webhook", 401, "or secret on both sides."),
-        ("webhook", 418, "It does not accept the request. Check the definition."),
+        ("gitlab", 418, "It does not accept the request. Check the definition."),
     ],
 )  # fmt: skip
 def test_a_refusal_is_final_and_says_what_to_do(systems, make, given, kind, status, meaning):
@@ -312,20 +274,11 @@ def test_a_senseless_answer_is_an_error(systems, make, kind, given, body, said):
     assert systems.issues == []
 
 
-@each_asked
 def test_an_answer_about_a_new_ticket_without_an_address_is_an_error(systems, make, kind, given):
     nothing = b'{"issues": []}' if "jira" in kind else b"[]"
     systems.answers += [(200, {}, nothing), (201, {}, b'{"id": 1}')]
     with pytest.raises(HandlerError, match=r"its answer has no address as (html_url|web_url|key)"):
         make(kind)(given())
-
-
-def test_a_webhook_that_answers_with_something_else_than_an_address_is_an_error(
-    systems, make, given
-):
-    systems.answers.append((200, {}, b'{"url": "javascript:alert(1)"}'))
-    with pytest.raises(HandlerError, match="its answer has no address as url"):
-        make("webhook")(given())
 
 
 def test_a_system_that_is_away_is_worth_another_try(make, kind, given):
@@ -376,8 +329,6 @@ def jira(project="SHOP", **changes):
         (lambda: jira(labels=("a b",)), "is not a list of names, such as ('celery',), without blanks"),
         (lambda: jira(email="ann"), "email = 'ann' is not an email address"),
         (lambda: jira(issue_type=""), "issue_type = '' is not a non-empty string"),
-        (lambda: TicketWebhook("https://h", secret="whsec_c2hvcnQ="), "24 to 64 bytes in base64; make one"),
-        (lambda: TicketWebhook("https://h", clock=1), "clock is not a function"),
     ],
 )  # fmt: skip
 def test_a_wrong_definition_is_refused_at_once(define, said):
@@ -397,12 +348,13 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(define, token):
     assert "Zq7" not in str(caught.value)
 
 
-@pytest.mark.parametrize("define", [github, gitlab, jira, lambda url: TicketWebhook(url)])
+@pytest.mark.parametrize("define", [github, gitlab, jira])
 @pytest.mark.parametrize(
     "url",
     [
         "", "api.github.com", "http://api.github.com", "ftp://localhost", "https://", "https://[", None,
         "https://h:port", "https://ann:s3cret@h", "https://h/#part", "https://h/a b", "https://hö",
+        "https://h/?a=1",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_safe_is_refused(define, url):
@@ -410,15 +362,6 @@ def test_an_address_that_is_not_safe_is_refused(define, url):
         SettingsError, match=r"url.* is not an address that begins with https:// \(http"
     ):
         define(url=url)
-
-
-def test_only_the_webhook_has_a_query_and_it_is_never_shown():
-    with pytest.raises(SettingsError, match="or a query"):
-        github(url="https://h/?a=1")
-    assert repr(TicketWebhook("https://h/x?key=s3cret")) == "<TicketWebhook https://h>"
-    with pytest.raises(SettingsError) as caught:
-        TicketWebhook("http://h/?key=s3cret")
-    assert "s3cret" not in str(caught.value)
 
 
 def test_all_problems_are_named_at_once():

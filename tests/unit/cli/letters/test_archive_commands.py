@@ -67,22 +67,6 @@ def canvas(archive):
 
 
 @pytest.fixture
-def valued(archive):
-    """An archive with letters about the order 4711: by its name, by its position in ``shop.charge``, in the
-    same position of another task, and in the message; and letters with other values."""
-    many = json.dumps({f"key{number}": number for number in range(5_000, 10_000)})
-    some = [
-        a_line(1, kwargs='{"order_id":4711,"by":"ann"}'),
-        a_line(2, args='["4711"]'),
-        a_line(3, task="shop.ship", args='[4711,{"lines":[{"sku":"x-1"}]}]'),
-        a_line(4, kwargs=many, fields={"message": "no order 7"}),
-        a_line(5, args=json.dumps([{"lines": [{"sku": "x-1"}, {"sku": HOSTILE}]}])),
-        a_line(6, fields={"message": "no order 4711\nfor ann"}),
-    ]
-    archive(some)
-
-
-@pytest.fixture
 def restored(archived, store):
     """The store's role that restores letters."""
     return store.archiving
@@ -263,44 +247,6 @@ def test_letters_are_restored_by_the_fields_of_their_failure(run, canvas, store,
     assert sorted(store.archiving.letters) == [f"id-{number:06}" for number in expected]
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--arg", "order_id=4711"), [1, 2]),
-        (("--arg", "order_id=4711", "--arg", "by=ann"), [1]),
-        (("--arg", "0=4711"), [2, 3]),
-        (("--arg", "order_id.lines.sku=x-1"), [5]),
-        (("--arg", "1.lines.sku=x-1"), [3]),
-        (("--arg", "order=4711"), []),
-        (("--value", "4711"), [1, 2, 3, 6]),
-        (("--value", " 4711 ", "--task", "ship"), [3]),
-        (("--value", "4711", "--value", "ann"), [1]),
-        (("--value", "9999"), [4]),
-        (("--value", "7"), [4]),
-        (("--arg", "key7777=7777"), [4]),
-        (("--value", HOSTILE), [5]),
-        (("--arg", f"order_id.lines.sku={HOSTILE}"), [5]),
-    ],
-)
-def test_letters_are_restored_by_values(run, valued, store, options, expected):
-    assert run("archive", "restore", *options, "--yes").exit_code == 0
-    assert sorted(store.archiving.letters) == [f"id-{number:06}" for number in expected]
-
-
-def test_an_archived_letter_is_found_by_position_only_with_the_code_of_its_task(
-    run, valued, app, store
-):
-    del app.tasks["shop.charge"]
-    run("archive", "restore", "--arg", "order_id=4711", "--yes")
-    assert list(store.archiving.letters) == ["id-000001"]
-
-
-@pytest.mark.parametrize("options", [("--arg", "order_id"), ("--value", " "), ("--arg", "=1")])
-def test_a_value_that_no_letter_can_have_restores_nothing(run, restored, options):
-    assert run("archive", "restore", *options, "--yes").exit_code != 0
-    assert restored.letters == {}
-
-
 def test_more_than_one_letter_is_confirmed(run, restored, terminal):
     terminal.sit_down()
     result = run("archive", "restore", "--all", answer="n\n")
@@ -359,12 +305,6 @@ def test_contents_are_exported_on_request(run, archived, tmp_path):
     target = tmp_path / "letters.parquet"
     run("archive", "export", "--parquet", target, "--contents", "--task", "ship")
     assert parquet.read_table(target)["kwargs"].to_pylist() == ['{"password":"hunter2"}']
-
-
-def test_letters_are_exported_by_values(run, valued, tmp_path):
-    target = tmp_path / "letters.parquet"
-    run("archive", "export", "--parquet", target, "--arg", "order_id=4711")
-    assert sorted(parquet.read_table(target)["task_id"].to_pylist()) == ["id-000001", "id-000002"]
 
 
 def test_an_existing_file_is_not_overwritten(run, archived, tmp_path):

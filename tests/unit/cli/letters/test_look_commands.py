@@ -299,15 +299,6 @@ def test_stats(run, read, three, terminal):
     assert "▁▁█" in run("stats").stdout
 
 
-def test_stats_as_csv_are_rows_of_one_value(run, three):
-    rows = list(csv.DictReader(io.StringIO(run("stats", "--format", "csv").stdout)))
-    found = {(row["measure"], row["name"]): row["value"] for row in rows}
-    assert found["depth", ""] == "3"
-    assert found["by_task", "shop.charge"] == "2"
-    assert found["arrivals_per_hour", "1h ago"] == "3"
-    assert found["ages", "inf"] == "0"
-
-
 def test_stats_on_a_terminal_add_up_rare_values(run, store, terminal):
     store.letters.save(
         [letter(f"id-{n}", task=f"task-{n:02}", fingerprint=f"{n:016}") for n in range(20)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import timedelta
 
 import pytest
@@ -109,12 +107,3 @@ def test_the_archive_is_shown_with_its_last_check(run, read, archived):
 def test_a_check_is_in_the_audit(read, archived):
     (act,) = read("audit", "--act", "verify")
     assert (act["count"], act["detail"]["segments"]) == (3, 1)
-
-
-def test_rows_of_one_value_have_them_too(run, closed):
-    rows = list(csv.DictReader(io.StringIO(run("stats", "--format", "csv").stdout)))
-    found = {(row["measure"], row["name"]): row["value"] for row in rows}
-    assert found["retention", "removed"] == "1"
-    assert found["closed_letters", "604800"] == "1"
-    assert found["closed_letters", "inf"] == "0"
-    assert found["archive", "segments"] == "0"

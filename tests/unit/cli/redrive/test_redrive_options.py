@@ -41,10 +41,10 @@ def test_without_options_the_orders_are_the_defaults(orders):
 
 def test_pacing_options(orders):
     found = orders(
-        "--limit 1000 --rate 300/m --ramp 2m --canary 5 --max-in-flight 20 --max-queue-depth 10000"
+        "--limit 1000 --rate 300/m --canary 5 --max-in-flight 20 --max-queue-depth 10000"
     )
     assert found.pacing == Pacing(
-        limit=1000, rate=5.0, ramp_s=120.0, canary=5, max_in_flight=20, max_queue_depth=10_000,
+        limit=1000, rate=5.0, canary=5, max_in_flight=20, max_queue_depth=10_000,
     )  # fmt: skip
 
 
@@ -91,8 +91,6 @@ def test_the_other_orders_can_be_given():
         ("--rate fast", "is not a rate; write 50/s"),
         ("--limit 0", "not in the range"),
         ("--canary 0", "not in the range"),
-        ("--ramp 2m", "--ramp needs --rate"),
-        ("--rate 5 --ramp slow", "is not a duration"),
         ("--canary 6 --limit 5", "--canary 6 is larger than --limit 5"),
         ("--guard-ratio 0", "is not a share; write 20% or 0.2"),
         ("--guard-ratio 120%", "is not a share; write 20% or 0.2"),

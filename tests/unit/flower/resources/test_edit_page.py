@@ -185,51 +185,36 @@ class TestCheck:
 class TestSignature:
     """The parameters of the task beside its arguments."""
 
-    def test_it_says_what_fills_each_parameter(self, ann):
+    def test_it_names_the_parameters(self, ann):
         said = side(editor_of(ann), "dlq-signature")
-        assert "Task shop.charge The arguments fit." in said
-        assert "order_id from args[0]" in said
-        assert "currency = 'EUR' from kwargs.currency" in said
+        assert said == "Task shop.charge Parameters: order_id, currency The arguments fit."
 
     def test_a_misfit_is_explained(self, ann):
         page = post(ann, editor_of(ann), "check", args="[]", kwargs='{"curency": "EUR"}')
         said = side(page, "dlq-signature")
-        assert "The arguments do not fit: missing a required argument: 'order_id'." in said
-        assert "order_id missing" in said
-        assert "currency = 'EUR' the default" in said
-        assert "No parameter takes kwargs.curency." in said
+        assert "The arguments do not fit: missing order_id, unexpected kwargs.curency." in said
 
     def test_a_task_whose_code_is_not_here(self, ann, store):
         sent = envelope("far", headers={"id": "far", "task": "shop.far"})
         store.letters.save([letter("far", attempt(), task="shop.far", envelope=sent)])
         said = side(editor_of(ann, "/dead-letters/letters/far/edit"), "dlq-signature")
         assert said.startswith("Task shop.far")
-        assert "This Flower does not have the code of the task" in said
+        assert "does not have the code of the task" in said
 
     def test_unreadable_arguments_are_not_compared(self, ann):
         page = post(ann, editor_of(ann), "check", args="[")
-        assert "until their JSON is fixed" in side(page, "dlq-signature")
+        assert "until the JSON is fixed" in side(page, "dlq-signature")
 
-    def test_docstring_annotations_and_hidden_defaults(self, ann, app, store):
+    def test_stars_and_no_defaults(self, ann, app, store):
         @app.task(name="shop.refund", base=DLQTask, shared=False, bind=True)
-        def refund(self, order: int, *rest, password="hunter2", **more):
-            """Give the money back.
-
-            Slowly.
-            """
+        def refund(self, order: int, *rest, password="hunter2", **more): ...
 
         headers = {"id": "r", "task": "shop.refund"}
         sent = envelope("r", headers=headers, body=b'[[1, 2, 3], {"x": 4}, {}]')
         store.letters.save([letter("r", attempt(), task="shop.refund", envelope=sent)])
         page = editor_of(ann, "/dead-letters/letters/r/edit")
         said = side(page, "dlq-signature")
-        assert "Give the money back. The arguments fit." in said
-        assert "order: int from args[0]" in said
-        assert "*rest from args[1], args[2]" in said
-        assert "password = [redacted] the default" in said
-        assert "**more from kwargs.x" in said
-        assert "Slowly" not in said
-        assert "hunter2" not in said
+        assert "Parameters: order, *rest, password, **more The arguments fit." in said
 
 
 class TestOthers:

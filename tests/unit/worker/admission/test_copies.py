@@ -369,6 +369,22 @@ class TestALostConnection:
         assert consumer.ran == [run, again]
 
 
+def test_until_it_is_known_which_are_in_doubt_the_store_is_asked_once(arrive, desk, consumer):
+    desk.store.accepted = {"here.um2": 2}
+    first, second = arrive(**{SENT_HEADER: "m1"}), arrive(**{SENT_HEADER: "m2"})
+    desk.release()
+    assert consumer.ran == [first]
+    assert second.done == ["ack"]
+
+
+def test_if_the_store_does_not_say_which_are_in_doubt_the_message_runs(arrive, desk, consumer):
+    desk.store = None
+    request = arrive(**{SENT_HEADER: "m1"})
+    desk.release()
+    assert consumer.ran == [request]
+    assert desk.waiting == []
+
+
 def test_a_message_that_is_not_in_doubt_runs_at_once(arrive, desk, consumer, doubts):
     desk.store.doubtful = {"other"}
     doubts.refresh(desk.store)
