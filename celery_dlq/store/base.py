@@ -233,10 +233,11 @@ class Release:
     letter: DeadLetter
 
 
-#: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
 #: Seconds for which a message that its sender may have sent waits in the store before it is sent again. Until
 #: then, every worker has said whether it took the message: workers ask every 20 seconds, or more often.
 DOUBT_S = 60.0
+
+#: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
 #: seconds; by then, a dead worker's lease and an interrupted release have expired twice.
 PARKED_OVERDUE_S = 300.0
 
