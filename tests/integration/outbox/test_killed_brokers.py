@@ -39,6 +39,8 @@ pytestmark = [
 
 #: Seconds after which Redis gives unacknowledged messages back.
 VISIBLE_AFTER_S = 10
+#: Longer than the worker takes until it says which messages in doubt it took.
+DOUBT_S = "25"
 #: How long the broker hangs, in seconds.
 HANGS_S = (2.0, 8.0)
 #: Seconds between two kills of processes of the application.
@@ -64,6 +66,8 @@ def project(broker, request, make_project, urls_of):
         project.environ["PROJ_PLAIN"] = "yes"
     else:
         project.settings = {"dlq_unsent": "store"}
+        if not os.environ.get("CELERY_DLQ_TEST_ALL"):
+            project.environ["PROJ_DOUBT_S"] = DOUBT_S
     project.dlq.store.check_schema()
     return project
 

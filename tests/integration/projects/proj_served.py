@@ -1,6 +1,7 @@
 """A web application that sends a task for each request, and the app of the workers that run them.
 
-``PROJ_PLAIN`` makes it an app of plain Celery, which does not import the package.
+``PROJ_PLAIN`` makes it an app of plain Celery, which does not import the package. ``PROJ_DOUBT_S`` sets the
+seconds for which a message in doubt waits.
 """
 
 import json
@@ -30,6 +31,10 @@ else:
         dlq_spool_dir=os.environ["PROJ_SPOOL"],
         **json.loads(os.environ["PROJ_SETTINGS"]),
     )
+    if "PROJ_DOUBT_S" in os.environ:
+        from celery_dlq.store.rows import rows
+
+        rows.DOUBT_S = float(os.environ["PROJ_DOUBT_S"])
 
 
 @app.task(bind=True, base=base, name="proj.order")
