@@ -79,16 +79,17 @@ class Request:
 
 
 class Customers:
-    """Make numbered requests at a steady rate."""
+    """Make numbered requests, up to :attr:`allowed`, at a steady rate."""
 
     def __init__(self, port: int) -> None:
         self.answers: list[Request] = []
         #: Those that have no answer yet.
         self.under_way: set[int] = set()
+        self.allowed = 0.0
         self._port, self._numbers = port, iter(range(REQUESTS))
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(THREADS)]
-        self._began = time.monotonic()
+        self._due = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -97,16 +98,20 @@ class Customers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _ask(self) -> None:
-        while True:
-            with self._lock:
-                number = next(self._numbers, None)
-            if number is None:
-                return
-            due = self._began + number / RATE
-            time.sleep(max(0.0, due - time.monotonic()))
+        while (number := self._next()) is not None:
             self.under_way.add(number)
             self.answers.append(ask(self._port, str(number)))
             self.under_way.discard(number)
+
+    def _next(self) -> int | None:
+        """The next request when it is due; None after the last one."""
+        with self._lock:
+            number = next(self._numbers, None)
+            while number is not None and number >= self.allowed:
+                time.sleep(0.005)
+            time.sleep(max(0.0, self._due - time.monotonic()))
+            self._due = max(self._due + 1 / RATE, time.monotonic())
+            return number
 
 
 def ask(port: int, query: str) -> Request:
@@ -195,8 +200,8 @@ def interrupt(
     away_s: tuple[float, float] = AWAY_S,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> list[Outage]:
-    """The broker is away again and again while the requests come; every second time from the middle of a
-    request on.
+    """The broker is away again and again while the requests come, which are as many for each outage; every
+    second time from the middle of a request on.
 
     :param meanwhile: called many times in each second.
     """
@@ -208,6 +213,7 @@ def interrupt(
 
     outages = []
     for number in range(KILLS):
+        customers.allowed = REQUESTS * (number + 1) / KILLS
         due = REQUESTS * (number + chance.uniform(0.1, 0.6)) / KILLS
         wait_until(lambda due=due: len(customers.answers) >= due)
         if number % 2:
