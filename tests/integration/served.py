@@ -298,14 +298,12 @@ class Account:
 
     @property
     def doubled(self) -> set[int]:
-        """Tasks that ran more than once because a copy came from the store."""
-        return {
-            n for n, runs in self.runs.items() if len(runs) > 1 and any(r.release for r in runs)
-        }
+        """Tasks of which two messages ran, one of them from the store."""
+        return {n for n, runs in self.runs.items() if len({run.release for run in runs}) > 1}
 
     @property
     def redelivered(self) -> set[int]:
-        """Tasks that ran more than once because the broker delivered one message again."""
+        """Tasks of which the broker delivered one message again, and that ran again."""
         return {n for n, runs in self.runs.items() if len(runs) > 1} - self.doubled
 
     @property
