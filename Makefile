@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers warm-stops databases encrypted services platforms projects matrix docs pictures package sbom clean $(VENV)/.compiled
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers kill-brokers warm-stops databases encrypted services platforms projects matrix docs pictures package sbom clean $(VENV)/.compiled
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -103,6 +103,17 @@ kill-workers: $(VENV)/.dev services
 	    tests/integration/recorder/test_killed_workers_attacked.py
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
+
+# Kills the broker 20 times under a web application, on each broker and each way to serve, and lets it hang; then with plain
+# Celery, to count what it loses. Prints an account of each run.
+BROKER_KILLS ?= 20
+BROKER_REQUESTS ?= 10000
+
+kill-brokers: $(VENV)/.dev services
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_BROKER_KILLS=$(BROKER_KILLS) CELERY_DLQ_BROKER_REQUESTS=$(BROKER_REQUESTS) \
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/outbox/test_killed_brokers.py
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_BROKER_KILLS=$(BROKER_KILLS) CELERY_DLQ_BROKER_REQUESTS=$(BROKER_REQUESTS) \
+	CELERY_DLQ_BROKER_PLAIN=yes $(BIN)/python -m pytest -n 0 -s tests/integration/outbox/test_killed_brokers.py
 
 # Stops workers warmly on each broker and pool, acknowledging early and late, and counts tasks that ended twice; then workers
 # of plain Celery. Prints an account of each run.
