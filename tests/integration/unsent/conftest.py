@@ -64,8 +64,8 @@ class Sender:
 
     def close(self):
         """Close everything that it has opened."""
-        if "keeper" in vars(self.dlq.outbox):
-            self.dlq.outbox.keeper.writer.stop()
+        if "keeper" in vars(self.dlq.sending):
+            self.dlq.sending.keeper.writer.stop()
         with contextlib.suppress(Exception):
             self.app.pool.force_close_all()
         self.dlq.store.close()

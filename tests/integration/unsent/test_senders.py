@@ -50,7 +50,7 @@ def test_messages_are_sent_again_once_the_broker_is_back(sender, broker, project
     assert [letter.args[0] for letter in sender.letters()] == [1, 2, 3]
     assert sender.doubts == 0, "the connection was refused"
     proxy.restore()
-    sender.dlq.outbox.circuit._try_at = 0.0
+    sender.dlq.sending.circuit._try_at = 0.0
     sender.send(4)
     assert (messages(project), len(sender.letters())) == (2, 3)
 
@@ -83,7 +83,7 @@ def test_another_address_of_the_broker_is_tried(project, make_proxy, make_sender
     sender.send(2)
     sender.send(3)
     one.flow() if how == "hold" else one.restore()
-    sender.dlq.outbox.circuit._try_at = 0.0
+    sender.dlq.sending.circuit._try_at = 0.0
     sender.send(4)
     assert [letter.args[0] for letter in sender.letters()] == [2, 3]
     two.flow() if how == "hold" else two.restore()
@@ -105,7 +105,7 @@ def test_a_connection_of_the_caller_is_used_and_lost(sender, broker, project):
         broker[0].cut()
         sender.send(1, connection=connection)
         broker[0].restore()
-        sender.dlq.outbox.circuit._try_at = 0.0
+        sender.dlq.sending.circuit._try_at = 0.0
         sender.send(2, connection=connection)
     assert (messages(project), len(sender.letters())) == (2, 1)
 

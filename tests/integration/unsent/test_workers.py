@@ -61,7 +61,7 @@ def test_a_canvas_of_which_a_part_was_sent(
     cut_after(20, proxy)
     members = group(sender.task.s(number, 0.0, 0) for number in range(40)).apply_async()
     proxy.restore()
-    sender.dlq.outbox.circuit._try_at = 0.0
+    sender.dlq.sending.circuit._try_at = 0.0
     cut_after(5, proxy)
     total = chord([task["succeed"].s(number) for number in range(10)])(task["total"].s())
     sums = chain(task["add"].s(1, 2), task["add"].s(3), task["add"].s(4)).apply_async()
