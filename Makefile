@@ -111,7 +111,7 @@ BROKER_REQUESTS ?= 10000
 
 kill-brokers: $(VENV)/.dev services
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_BROKER_KILLS=$(BROKER_KILLS) CELERY_DLQ_BROKER_REQUESTS=$(BROKER_REQUESTS) \
-	    $(BIN)/python -m pytest -n 0 -s tests/integration/outbox/test_killed_brokers.py
+	CELERY_DLQ_BROKER_SLACK_S=0.5 $(BIN)/python -m pytest -n 0 -s tests/integration/outbox/test_killed_brokers.py
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_BROKER_KILLS=$(BROKER_KILLS) CELERY_DLQ_BROKER_REQUESTS=$(BROKER_REQUESTS) \
 	CELERY_DLQ_BROKER_PLAIN=yes $(BIN)/python -m pytest -n 0 -s tests/integration/outbox/test_killed_brokers.py
 
