@@ -147,6 +147,9 @@ class Sender:
 
     def _is_written(self, body: Any, options: dict[str, Any]) -> bool:
         """Whether the message is written in an open transaction."""
+        # A retry ends its task with an exception, which rolls the transaction back.
+        if options["headers"].get("retries"):
+            return False
         from celery_dlq.outbox.commit import open_transaction
 
         transaction = open_transaction(self._outbox.dlq)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.errors import FilterError, OrdersError, RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.gate import Gate, why_held
 from celery_dlq.redrive.letter.checks import why_no_task
@@ -131,7 +131,9 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
     :param trial: the results of the first letters.
     """
     store, limit, taken = context.store, orders.pacing.limit, redrivable(wanted)
-    matched, counts = store.counts.letters(wanted), store.counts.by_task(taken)
+    # Messages that wait in the store are not letters, and a redrive does not take them.
+    asked_for = replace(wanted, states=wanted.states or OPEN_STATES)
+    matched, counts = store.counts.letters(asked_for), store.counts.by_task(taken)
     total, to_task = sum(counts.values()), orders.repair.to_task
     refused = {
         task: why

@@ -84,7 +84,8 @@ class Cell:
     reason: Reason
     exception_type: str
     open: int
-    #: These never fall: how often letters died, and how many of their redrives succeeded or failed.
+    #: These never fall: how often letters died (with the reason ``unsent``: began to wait), and how many of
+    #: their redrives succeeded or failed.
     arrived: int
     succeeded: int
     failed: int
@@ -120,6 +121,17 @@ class TypeCount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unsent:
+    """The messages that one broker did not take, and that wait to be sent to it."""
+
+    #: Names the broker: see :class:`~celery_dlq.worker.broker_limits.Hold`.
+    place: str
+    messages: int
+    #: When the oldest could not be sent.
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measures:
     """The numbers of a store at one moment. All are read from rollups, or from few rows."""
 
@@ -127,9 +139,11 @@ class Measures:
     #: Open letters by state.
     open: Mapping[State, int]
     oldest_open_at: datetime | None
-    #: Parked retries, and those of them that are due but were not released.
+    #: Parked messages, and the retries among them that are due but were not released.
     parked: int
     overdue: int
+    #: By the broker.
+    unsent: tuple[Unsent, ...]
     operations: Mapping[OperationState, int]
     #: When an operation was last aborted, by its guard or by an error.
     aborted_at: datetime | None
@@ -237,6 +251,7 @@ class Release:
 #: Seconds for which a message that its sender may have sent waits in the store before it is sent again. Until
 #: then, every worker has said whether it took the message: workers ask every 20 seconds, or more often.
 DOUBT_S = 60.0
+
 #: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
 #: seconds; by then, a dead worker's lease and an interrupted release have expired twice.
 PARKED_OVERDUE_S = 300.0

@@ -273,7 +273,10 @@ def remarks(found: ErasurePlan, command: Command) -> Iterator[str]:
     if found.has_key:
         yield "The person's key stays until no message needs it. Run this again."
     if found.parked:
-        yield f"These wait for a retry, and stay: {some(found.parked)}. Run this again when they have run."
+        yield (
+            f"These wait in the store to be sent, and stay: {some(found.parked)}. Run this again when they "
+            "have run."
+        )
     for file in found.spooled:
         yield from _of_file(file, command)
     for task_id, reason in [*found.unread.items()][:_NAMED]:
