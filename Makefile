@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers kill-brokers warm-stops databases services platforms projects matrix docs pictures package sbom clean $(VENV)/.compiled
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers kill-brokers warm-stops databases encrypted services platforms projects matrix docs pictures package sbom clean $(VENV)/.compiled
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -37,7 +37,7 @@ $(VENV)/.compiled: $(VENV)/.dev
 # Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
 nightly: lint services
 	CELERY_DLQ_TEST_ALL=1 $(PYTEST)
-	$(MAKE) matrix databases kills celery-own flower-own projects chaos
+	$(MAKE) matrix databases encrypted kills celery-own flower-own projects chaos
 
 # The unit tests, and the store on SQLite: no server, few examples of each property.
 unit: $(VENV)/.dev
@@ -131,6 +131,10 @@ DATABASES ?= pgbouncer,pgpool,galera
 
 databases: $(VENV)/.dev services
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
+
+# All tests of the store again, with letters that are encrypted.
+encrypted: $(VENV)/.dev services
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_TEST_RING=1 CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
 
 # Servers of today and tomorrow, from Debian's suites, and what depends on them; writes docs/reference/platforms.md. Needs root.
 # PLATFORMS="mysql-9 redis-8" chooses; tests/platforms/table.py has the names.

@@ -20,6 +20,7 @@ from benchmarks import (
     redrive,
     regroup,
     retention,
+    sending,
     start,
     success,
     take,
@@ -30,6 +31,7 @@ from benchmarks import (
 RUNS = {
     "tracer": tracer.run,
     "decide": decide.run,
+    "sending": sending.run,
     "success": success.run,
     "start": start.run,
     "recorder": recorder.run,

@@ -21,10 +21,10 @@ from benchmarks.failing import Failures, failing
 from benchmarks.filled import attempt, content, fill, is_postgres, letter
 from benchmarks.services import fresh_mariadb, fresh_postgres
 from celery_dlq import DeadLetterQueue, Keep, Retention
-from celery_dlq.store.base import Lease
+from celery_dlq.store.base import SHARE, Lease
 from celery_dlq.store.database.tables import group
 from celery_dlq.store.tenure import Tenure, kept
-from celery_dlq.upkeep.expiring import LEASE, SHARE
+from celery_dlq.upkeep.expiring import LEASE
 
 LETTERS = int(os.environ.get("BENCH_LETTERS", "2000000"))
 #: Ten of eleven letters are closed, and 33 of 60 days are over: a million of two million letters expire.

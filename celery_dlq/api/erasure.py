@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.archive.archiving import Archive, Archiver, chunks
 from celery_dlq.archive.reading import Holders, Search, Wanted, holders
@@ -39,6 +39,8 @@ from celery_dlq.store.rows.rows import stored_id
 if TYPE_CHECKING:
     from celery_dlq.redrive.gate import Gate
     from celery_dlq.store import Store
+
+T = TypeVar("T")
 
 
 class UnknownParameters(Exception):
@@ -341,12 +343,12 @@ class Erasure:
         sealed there cannot be read.
     :param spool: the directory of the spool on this machine.
     :param ring: opens the lines in it that are encrypted.
-    :param gate: the check whether it needs a second person; None if one has approved it.
+    :param gate: the check whether it needs a second person.
     """
 
     def __init__(
-        self, store: Store, matcher: Matcher, *, archive: Archive | None, spool: Path,
-        ring: Keyring | None, gate: Gate | None = None,
+        self, store: Store, matcher: Matcher, gate: Gate, *, archive: Archive | None, spool: Path,
+        ring: Keyring | None,
     ) -> None:  # fmt: skip
         self._store, self._matcher, self._gate = store, matcher, gate
         #: Which letters.
@@ -367,7 +369,7 @@ class Erasure:
             self._store.erasing.check_keys()
         archive = self._archive
         # In the order in which letters move, so that none moves past the search.
-        in_spool = tuple(spooled(self._spool, self._matcher, self._ring))
+        in_spool = tuple(self._spooled())
         waiting = tuple(self._parked())
         stored = {
             line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
@@ -382,21 +384,23 @@ class Erasure:
             is_unfinished=not all(one.counts for one in self._store.archiving.segments()),
             unread=dict(self._matcher.unread),
             mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
-            has_key=bool(self.meant.person_id)
-            and self._store.keys.has_person(self.meant.person_id),
+            has_key=self._store.keys.has_person(self.meant.person_id),
         )
 
-    def carry_out(self, found: ErasurePlan, lease: Lease, *, who: str, why: str) -> Erased:
+    def carry_out(
+        self, found: ErasurePlan, lease: Lease, *, who: str, why: str, is_approved: bool = False
+    ) -> Erased:
         """Erase what was found, while ``lease`` is held. If the process is killed, a second run ends the
         work. Look again afterwards: letters may have come, or moved, meanwhile. The audit has one row, which
         is written first and names neither the values nor the contents of letters.
 
         :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
+        :param is_approved: whether a second person has approved it.
         :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
         :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed, or the lease was lost.
         """
-        if self._gate is not None:
+        if not is_approved:
             # Without ids, a filter takes all letters.
             stored = Filter(ids=(*found.stored,) or ("",), states=_STORED)
             # A person's key stands for the letters in the archive, which are not searched.
@@ -425,7 +429,7 @@ class Erasure:
     def _destroy_key(self) -> bool:
         """Destroy the person's key, unless a message of that person still needs it: one that a redrive is
         sending, waits for a retry, or is in the spool."""
-        left = [*self._stored(), *self._parked(), *spooled(self._spool, self._matcher)]
+        left = [*self._stored(), *self._parked(), *self._spooled()]
         return not left and self._store.keys.destroy(self.meant.person_id)
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Mapping[str, str], int]:
@@ -486,19 +490,20 @@ class Erasure:
             self.meant.subject and not self.meant.person_id
         ):  # no letter is sealed with a person's key
             return
-        last = 0
-        while True:
-            ids, last = self._store.erasing.letters_after(
-                last, limit=_READ_TOGETHER, person_id=self.meant.person_id
-            )
-            if not ids:
-                return
-            yield ids
+        some = partial(self._store.erasing.letters_after, person_id=self.meant.person_id)
+        yield from _until_none(some)
 
     def _parked(self) -> Iterator[str]:
-        last = 0
-        while True:
-            letters, last = self._store.erasing.parked_after(last, limit=_READ_TOGETHER)
-            if not letters:
-                return
+        for letters in _until_none(self._store.erasing.parked_after):
             yield from (one.task_id for one in letters if self._matcher.is_letter(one))
+
+    def _spooled(self) -> Iterator[SpooledLetters]:
+        return spooled(self._spool, self._matcher, self._ring)
+
+
+def _until_none(after: Callable[..., tuple[list[T], int]]) -> Iterator[list[T]]:
+    """What the calls of ``after`` return, each with the number of the previous one, until nothing is left."""
+    some, last = after(0, limit=_READ_TOGETHER)
+    while some:
+        yield some
+        some, last = after(last, limit=_READ_TOGETHER)

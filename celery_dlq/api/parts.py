@@ -104,13 +104,15 @@ class AppParts:
 
         :raises SettingsError: ``dlq_fingerprint`` cannot be imported, or cannot be called.
         """
-        given = self.settings.fingerprint
-        if given is None:
-            return Grouping(self.redactor)
-        try:
-            return Grouping(self.redactor, find_hook(given))
-        except SettingsError as error:
-            raise SettingsError(f"dlq_fingerprint: {error} See {page('settings')}.") from error
+        return Grouping(self.redactor, _function("dlq_fingerprint", self.settings.fingerprint))
+
+    @cached_property
+    def subject_function(self) -> Callable[..., Any] | None:
+        """The user's function that names the person of a message, if there is one.
+
+        :raises SettingsError: ``dlq_subject`` cannot be imported, or cannot be called.
+        """
+        return _function("dlq_subject", self.settings.subject)
 
     def check_rules(self) -> None:
         """Check that every exception named in the rules of the app and its tasks exists. It imports the named
@@ -209,7 +211,7 @@ class AppParts:
             return ""
 
         def said() -> str:
-            found = cast("Callable[..., Any]", find_hook(given))(args, kwargs)
+            found = cast("Callable[..., Any]", self.subject_function)(args, kwargs)
             return "" if found is None else str(found)  # which is the user's code, too
 
         begin()
@@ -305,3 +307,11 @@ class AppParts:
         # A new spool, because the writer may be in the middle of a line in its own.
         with contextlib.closing(self.new_spool()) as spool:
             spool.keep([what])
+
+
+def _function(setting: str, given: Any) -> Callable[..., Any] | None:
+    """The function that a setting names; None if it names none."""
+    try:
+        return None if given is None else cast("Callable[..., Any]", find_hook(given))
+    except SettingsError as error:
+        raise SettingsError(f"{setting}: {error} See {page('settings')}.") from error

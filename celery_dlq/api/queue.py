@@ -56,8 +56,10 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         self.client: Client = Client()
         app.dead_letter_queue = self
         #: All tasks that the app sends pass here: see ``dlq_unsent``.
-        self.outbox: Outbox = Outbox(self)
-        app.send_task = self.outbox.send_task
+        self.sending: Outbox = Outbox(self)
+        app.send_task = self.sending.send_task
+        #: The classes of sessions in whose transactions messages are written.
+        self.outbox_sessions: tuple[type, ...] = ()
         #: The workers that run in this process.
         self._workers: WeakSet[Any] = WeakSet()
         self._counting = threading.Lock()
@@ -70,6 +72,18 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
         """The dead-letter queue of ``app``, made on first use. Invalid settings do not raise here, but
         in :meth:`check_settings` and wherever they are needed."""
         return app.__dict__.get("dead_letter_queue") or cls(app)
+
+    def outbox(self, sessions: Any) -> None:
+        """Write the messages of tasks with ``dlq_unsent = "commit"`` in the open transactions of these
+        SQLAlchemy sessions, and send them after the commit. Django's transactions need no call.
+
+        :param sessions: a ``sessionmaker``, a ``scoped_session`` or a ``Session`` class; for an
+            ``AsyncSession``, its ``sync_session_class``.
+        :raises SettingsError: it is something else, or its database is not that of ``dlq_store_url``.
+        """
+        from celery_dlq.outbox.commit import register
+
+        register(self, sessions)
 
     @cached_property
     def groups(self) -> Groups:

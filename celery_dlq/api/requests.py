@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import OperationError
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.request import Request, RequestState
 from celery_dlq.redrive.letter.edit import make_edit, read_part
-from celery_dlq.store.base import Edit, Filter
-from celery_dlq.store.tenure import Tenure, kept
+from celery_dlq.store.base import Edit
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
@@ -50,44 +47,30 @@ class Requests:
         approve = partial(self._store.requests.answer, request_id, who=who, why=why)
         if found.act == "redrive":
             return approve(partial(self._queue.redrives.approved, found))
-        if found.act == "delete":
-            return approve(lambda ids: Filter(ids=tuple(ids), states=frozenset(found.states)))
-        return approve(self._edit(found)) if found.act == "edit" else self._erase(found, approve)
+        if found.act == "edit":
+            letter = self._store.letters.get(*found.letters)
+            return approve(partial(self._edit, found, letter))
+        return approve(lambda _ids: None) if found.act == "delete" else self._erase(found, approve)
 
-    def _edit(self, found: Request) -> Begin:
-        (task_id,) = found.letters
-        letter = self._store.letters.get(task_id)
+    def _edit(self, found: Request, letter: DeadLetter | None, _ids: Sequence[str]) -> Edit:
+        assert letter is not None, "it has not changed"  # noqa: S101
         changes = {name: read_part(name, text) for name, text in found.changes.items()}
-
-        def begin(_ids: Sequence[str]) -> Edit:
-            assert letter is not None, "it has not changed"  # noqa: S101
-            return make_edit(
-                self._queue.app, letter, changes, self._queue.redactor, who=found.who,
-                why=found.why, at=self._store.now(),
-            )  # fmt: skip
-
-        return begin
+        app, redactor, now = self._queue.app, self._queue.redactor, self._store.now()
+        return make_edit(app, letter, changes, redactor, who=found.who, why=found.why, at=now)
 
     def _erase(self, found: Request, approve: Callable[[Begin], Request]) -> Request:
         """Approve an erasure, and carry it out, while no other process removes letters."""
-        from celery_dlq.upkeep.expiring import LEASE
+        from celery_dlq.upkeep.expiring import removing
 
-        tenure = Tenure(lambda: self._store, LEASE, f"request/{os.getpid()}/{uuid.uuid4().hex}")
-        lease = tenure.prolong()
-        if lease is None:
-            raise OperationError("Another process removes letters now; approve it in a minute.")
-        try:
-            with kept(tenure, lease):
-                approved = approve(lambda _ids: None)
-                if approved.state is not RequestState.APPROVED:
-                    return approved
-                left_out = approved.result["left_out"]
-                fresh = [one for one in approved.letters if one not in left_out]
-                erasure = self._queue.approved_erasure(
-                    fresh, found.changes["where"], found.changes["subject"]
-                )
-                done = erasure.carry_out(erasure.look(), lease, who=found.who, why=found.why)
-                result = {"letters": done.stored + done.archived}
-                return self._store.requests.end(found.id, result)
-        finally:
-            tenure.end()
+        with removing(self._store, "request") as (lease, _):
+            approved = approve(lambda _ids: None)
+            if approved.state is not RequestState.DONE:
+                return approved
+            self._queue.app.loader.import_default_modules()
+            left_out, subject = approved.result["left_out"], found.changes["subject"]
+            # A person's key also stands for letters in the archive, which have no ids here.
+            ids = () if subject else [one for one in approved.letters if one not in left_out]
+            erasing = self._queue.erasure(ids=ids, where=found.changes["where"], subject=subject)
+            look, who, why = erasing.look(), found.who, found.why
+            erasing.carry_out(look, lease, who=who, why=why, is_approved=True)
+            return approved

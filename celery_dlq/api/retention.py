@@ -20,7 +20,6 @@ from celery_dlq.store.filter import Filter
 if TYPE_CHECKING:
     from celery_dlq.api.erasure import Erasure
     from celery_dlq.archive.archiving import Archive
-    from celery_dlq.redrive.gate import Gate
     from celery_dlq.upkeep.expiring import RetentionEngine
 
 
@@ -113,44 +112,31 @@ class RetentionAPI(AppParts):
         :raises OpenLetters: open letters would be deleted without ``is_open`` or without a reason.
         :raises DeletionError: letters in a state that ``wanted`` names cannot be deleted, or not in this way.
         :raises ApprovalNeeded: a second person has to approve it. The request was made, nothing else.
+        :raises FilterError: ``dlq_approval`` is about deletions, and these are too many letters for one.
         :raises StoreError: the store failed. Letters that were deleted before that stay deleted.
         """
         check_reason(why, is_open=is_open)
-        taken = deletable(wanted, is_open=is_open)
-        self.gate.check("delete", taken, who=who, why=why)
+        taken = self.gate.check("delete", deletable(wanted, is_open=is_open), who=who, why=why)
         return self.store.deleting.delete(taken, who=who, why=why, now=self.store.now())
 
     def erasure(
         self, *, ids: Sequence[str] = (), where: Sequence[str] = (), subject: str = ""
     ) -> Erasure:
-        """An erasure of the letters with one of these task ids, of those of a person, or of those that meet
-        all conditions.
+        """An erasure of the letters with one of these task ids, of those that meet all conditions (of both,
+        if both are given), or of those of a person.
 
         :param ids: whole task ids.
         :param where: conditions such as ``args.user_id=7``. Import the app's tasks first, because their
             parameters say which positional argument has that name.
         :param subject: the person as ``dlq_subject`` names it. The person's key is destroyed, so that letters
             in the archive, in backups and in replicas cannot be read, either.
-        :raises ValueError: none of the three is given, or several are.
+        :raises ValueError: none of the three is given, or a person and another one.
         :raises RepairError: a condition is wrong.
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
         """
-        if [bool(ids), bool(where), bool(subject)].count(True) != 1:
-            raise ValueError("give either ids, where or subject")
-        return self._erasure(ids, where, subject, self.gate)
-
-    def approved_erasure(
-        self, ids: Sequence[str], where: Sequence[str], subject: str = ""
-    ) -> Erasure:
-        """The erasure of a request that was approved: of the letters of ``ids`` that still meet all
-        conditions, or of all that is sealed with a person's key."""
-        self.app.loader.import_default_modules()
-        return self._erasure(() if subject else ids, where, subject, None)
-
-    def _erasure(
-        self, ids: Sequence[str], where: Sequence[str], subject: str, gate: Gate | None
-    ) -> Erasure:
+        if not (ids or where or subject) or (subject and (ids or where)):
+            raise ValueError("give ids, where or both, or subject")
         from celery_dlq.api.erasure import Condition, Erasure, Matcher, Meant
         from celery_dlq.redrive.letter.payload import accepted_by, parameters_of
         from celery_dlq.store.rows.rows import stored_id
@@ -165,7 +151,7 @@ class RetentionAPI(AppParts):
         )
         spool = Path(self.settings.spool_dir)
         archive, ring = None if subject else self._archive_to_erase(), self.keyring
-        return Erasure(self.store, matcher, archive=archive, spool=spool, ring=ring, gate=gate)
+        return Erasure(self.store, matcher, self.gate, archive=archive, spool=spool, ring=ring)
 
     def _archive_to_erase(self) -> Archive | None:
         if self.settings.archive_url is not None:

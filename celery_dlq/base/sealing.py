@@ -11,13 +11,14 @@ was moved to another place cannot be read there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, AnyStr
 
 from celery_dlq.errors import ContentsSealed, MissingExtra, SealBroken, SettingsError, page
 
@@ -27,17 +28,21 @@ if TYPE_CHECKING:
 #: Bytes of a key.
 KEY_SIZE = 32
 
-#: The beginning of a sealed value as bytes; its last byte says which kind of key sealed it.
-_BY_RING, _BY_PERSON = b"\x89dlq sealed\x01", b"\x89dlq sealed\x02"
+#: The beginning of a sealed value as bytes; the byte after it says which kind of key sealed it.
+_PREFIX = b"\x89dlq sealed"
+_BY_RING, _BY_PERSON = _PREFIX + b"\x01", _PREFIX + b"\x02"
 
 #: The beginning of a sealed value as text.
 TEXT_PREFIX = "dlq-sealed:"
+
+#: Stands before a clear value that begins like a sealed one.
+_CLEAR, _CLEAR_TEXT = _PREFIX + b"\x00", TEXT_PREFIX + "="
 
 _ID_SIZE, _PERSON_SIZE, _NONCE_SIZE, _TAG_SIZE = 8, 16, 12, 16
 _WRAPPED_SIZE = _NONCE_SIZE + KEY_SIZE + _TAG_SIZE
 
 #: Characters of base64, in whole groups, for the beginning and the id of the key.
-_TEXT_HEAD = 4 * -(-(len(_BY_RING) + _ID_SIZE) // 3)
+_TEXT_HEAD = 4 * -(-(len(_BY_PERSON) + _PERSON_SIZE) // 3)
 
 #: Values that are sealed with one key of a process. The nonces are random, and repeat among far more values.
 _VALUES_PER_KEY = 1 << 24
@@ -73,10 +78,11 @@ class Keyring:
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._keys = dict(keys)
         self._secrets = {_id_of(secret): secret for secret in keys.values()}
-        labels = {_id_of(secret): _label(name, secret) for name, secret in keys.items()}
         #: The labels of all keys: each is the name, a dot and the beginning of the key's own hash, so that
         #: two keys with one name have different labels. The first one is that of the key that encrypts.
-        self.labels: tuple[str, ...] = tuple(labels.values())
+        self.labels: tuple[str, ...] = tuple(
+            f"{name}.{_id_of(secret).hex()[:8]}" for name, secret in keys.items()
+        )
         self._first = next(iter(self._secrets))
         self._cipher = _cipher_class()
         self._opened = lru_cache(_OPENED)(self._open_wrapped)
@@ -90,8 +96,12 @@ class Keyring:
         """The label of the key that encrypts."""
         return self.labels[0]
 
-    def seal(self, value: bytes, place: str, person: PersonKey | None = None) -> bytes:
-        """``value``, encrypted and bound to ``place``: with the key of ``person``, if one is given."""
+    def seal(self, value: AnyStr, place: str, person: PersonKey | None = None) -> AnyStr:
+        """``value``, encrypted and bound to ``place``: with the key of ``person``, if one is given. A text
+        may have halves of surrogates, and becomes ASCII."""
+        if isinstance(value, str):
+            sealed = self.seal(value.encode("utf-8", "surrogatepass"), place, person)
+            return TEXT_PREFIX + urlsafe_b64encode(sealed).decode("ascii")
         nonce = secrets.token_bytes(_NONCE_SIZE)
         if person is not None:
             sealed = self._cipher(person.secret).encrypt(nonce, value, _bytes_of(place))
@@ -101,12 +111,14 @@ class Keyring:
         self._left -= 1
         return b"".join((self._head, nonce, self._own.encrypt(nonce, value, _bytes_of(place))))
 
-    def open(self, sealed: bytes, place: str, persons: PersonKeys = no_person) -> bytes:
+    def open(self, sealed: AnyStr, place: str, persons: PersonKeys = no_person) -> AnyStr:
         """The value that :meth:`seal` was given.
 
         :raises SealBroken: the value was changed, or moved from another place.
         :raises ContentsSealed: the key is not in the ring or was destroyed.
         """
+        if isinstance(sealed, str):
+            return self.open(_whole(sealed), place, persons).decode("utf-8", "surrogatepass")
         kind, rest = sealed[: len(_BY_RING)], sealed[len(_BY_RING) :]
         if kind == _BY_RING:
             cipher, rest = self._of_process(rest)
@@ -116,30 +128,9 @@ class Keyring:
             raise SealBroken("This is not an encrypted value; it was written without a key.")
         return _decrypt(cipher, rest, _bytes_of(place))
 
-    def seal_text(self, text: str, place: str, person: PersonKey | None = None) -> str:
-        """:meth:`seal` for a text, which may have halves of surrogates; the result is ASCII."""
-        sealed = self.seal(text.encode("utf-8", "surrogatepass"), place, person)
-        return TEXT_PREFIX + urlsafe_b64encode(sealed).decode("ascii")
-
-    def open_text(self, text: str, place: str, persons: PersonKeys = no_person) -> str:
-        """The text that :meth:`seal_text` was given.
-
-        :raises ContentsSealed: as :meth:`open`.
-        """
-        try:
-            sealed = urlsafe_b64decode(text.removeprefix(TEXT_PREFIX))
-        except ValueError as error:
-            raise SealBroken("An encrypted value is damaged: it is not base64.") from error
-        return self.open(sealed, place, persons).decode("utf-8", "surrogatepass")
-
-    def is_current(self, sealed: str | bytes) -> bool:
-        """Whether the key that encrypts sealed this value, or a person's key, which does not rotate."""
-        if isinstance(sealed, str):
-            try:
-                sealed = urlsafe_b64decode(sealed[len(TEXT_PREFIX) :][:_TEXT_HEAD])
-            except ValueError:
-                return False
-        return sealed.startswith((_BY_PERSON, _BY_RING + self._first))
+    def is_current(self, value: str | bytes) -> bool:
+        """Whether ``value`` is sealed with the key that encrypts, or a person's, which does not rotate."""
+        return _head_of(value).startswith((_BY_PERSON, _BY_RING + self._first))
 
     def _renew(self) -> None:
         """Make a new key for this process, because a key may seal only a limited number of values."""
@@ -171,10 +162,30 @@ class Keyring:
 
 
 def is_sealed(value: str | bytes) -> bool:
-    """Whether ``value`` looks like the result of :meth:`Keyring.seal` or :meth:`Keyring.seal_text`."""
+    """Whether ``value`` begins like a result of :meth:`Keyring.seal`. No result of :func:`marked_clear`
+    does."""
+    return _head_of(value).startswith((_BY_RING, _BY_PERSON))
+
+
+def person_in(value: str | bytes) -> bytes | None:
+    """The id of the person whose key has sealed ``value``; None if no person's has."""
+    head = _head_of(value)
+    end = len(_BY_PERSON) + _PERSON_SIZE
+    return head[len(_BY_PERSON) : end] if head.startswith(_BY_PERSON) else None
+
+
+def marked_clear(value: AnyStr) -> AnyStr:
+    """``value`` as it is written without a key: one that begins like a sealed value is marked as clear."""
     if isinstance(value, str):
-        return value.startswith(TEXT_PREFIX)
-    return value.startswith((_BY_RING, _BY_PERSON))
+        return _CLEAR_TEXT + value if value.startswith(TEXT_PREFIX) else value
+    return _CLEAR + value if value.startswith(_PREFIX) else value
+
+
+def without_mark(value: AnyStr) -> AnyStr:
+    """The inverse of :func:`marked_clear`."""
+    if isinstance(value, str):
+        return value.removeprefix(_CLEAR_TEXT)
+    return value.removeprefix(_CLEAR)
 
 
 def needed(ring: Keyring | None) -> Keyring:
@@ -199,8 +210,9 @@ def read_keys(given: Any) -> dict[str, bytes]:
         raise _refused("it is not a dict with at least one key")
     keys = {}
     for name, value in given.items():
-        if not isinstance(name, str) or not 0 < len(name) <= 40 or not name.isprintable():
-            raise _refused("each key has a name of 1 to 40 printable characters")
+        is_name = isinstance(name, str) and name.isprintable() and 0 < len(name) <= 40
+        if not is_name or name.startswith("@"):
+            raise _refused("each key has a name of 1 to 40 printable characters, without @ first")
         keys[name] = _read_key(name, value)
     if len(set(keys.values())) < len(keys):
         raise _refused("two names have one key")
@@ -208,23 +220,35 @@ def read_keys(given: Any) -> dict[str, bytes]:
 
 
 def _read_key(name: str, value: Any) -> bytes:
-    try:
-        key = (
-            urlsafe_b64decode(value.translate(_URL_SAFE))
-            if isinstance(value, str)
-            else bytes(value)
-        )
-    except (TypeError, ValueError):
-        key = b""
-    if isinstance(value, int) or len(key) != KEY_SIZE:
-        raise _refused(
-            f"the key {name!r} is not {KEY_SIZE} bytes in base64; make one with: openssl rand -base64 32"
-        )
-    return key
+    with contextlib.suppress(TypeError, ValueError):
+        if isinstance(value, str):
+            value = urlsafe_b64decode(value.translate(_URL_SAFE))
+        if not isinstance(value, int) and len(value) == KEY_SIZE:
+            return bytes(value)
+    raise _refused(
+        f"the key {name!r} is not {KEY_SIZE} bytes in base64; make one with: openssl rand -base64 32"
+    )
 
 
 def _refused(why: str) -> SettingsError:
     return SettingsError(f"dlq_encryption_keys: {why}. See {page('encryption')}.")
+
+
+def _whole(sealed: str) -> bytes:
+    try:
+        return urlsafe_b64decode(sealed.removeprefix(TEXT_PREFIX))
+    except ValueError as error:
+        raise SealBroken("An encrypted value is damaged: it is not base64.") from error
+
+
+def _head_of(value: str | bytes) -> bytes:
+    """The beginning of a sealed value, with the id of its key; something else of another value."""
+    if isinstance(value, bytes):
+        return value
+    with contextlib.suppress(ValueError):
+        if value.startswith(TEXT_PREFIX):
+            return urlsafe_b64decode(value[len(TEXT_PREFIX) :][:_TEXT_HEAD])
+    return b""
 
 
 def _decrypt(cipher: AESGCM, sealed: bytes, place: bytes) -> bytes:
@@ -248,10 +272,6 @@ def _cipher_class() -> type[AESGCM]:
 
 def _id_of(secret: bytes) -> bytes:
     return hashlib.blake2b(secret, digest_size=_ID_SIZE, person=b"celery_dlq key").digest()
-
-
-def _label(name: str, secret: bytes) -> str:
-    return f"{name}.{_id_of(secret).hex()[:8]}"
 
 
 def _bytes_of(place: str) -> bytes:

@@ -54,12 +54,12 @@ class End:
 class Process:
     """A process of a drill, in a group of its own. It ends with the drill, because its input does."""
 
-    def __init__(self, plan: Plan, role: str) -> None:
+    def __init__(self, plan: Plan, role: str, *words: str) -> None:
         pool = ["-P", plan.pool] if plan.pool else []
         self.log: Path = Path(plan.directory, f"{role}.log")
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 - this module's own program
-                [sys.executable, "-m", "celery_dlq.drill", plan.directory, role, *pool],
+                [sys.executable, "-m", "celery_dlq.drill", plan.directory, role, *words, *pool],
                 stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
@@ -73,6 +73,11 @@ class Process:
     def has_ended(self) -> bool:
         """Whether it has ended."""
         return self._popen.poll() is not None
+
+    def wait(self) -> None:
+        """Wait until it has ended, for as long as a process may take to start."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(START_S)
 
     def kill(self) -> None:
         """Kill it with all its children, as when its machine goes down."""
@@ -139,6 +144,11 @@ class Ground:
         """Start a redrive of the letters whose tasks succeed when they are redriven."""
         self._processes.append(started := Process(self.plan, "redrive"))
         return started
+
+    def send_apart(self, task_ids: Sequence[str]) -> None:
+        """Have messages with these ids sent by a process that connects as the worker does."""
+        self._processes.append(sender := Process(self.plan, "send", *task_ids))
+        sender.wait()
 
     def send(self, body: Body, *, late: bool = False, seconds: float = 0.0, **options: Any) -> str:
         """Send a message; returns its id.

@@ -1,5 +1,5 @@
-"""A process of a drill's own: a worker of the user's app, or a redrive that is to be killed. What all
-processes of a drill share: names, addresses, and the log of the tasks' runs.
+"""A process of a drill's own: a worker of the user's app, a sender, or a redrive that is to be killed. What
+all processes of a drill share: names, addresses, and the log of the tasks' runs.
 
 Its standard input is a pipe: when the drill ends, however that happens, the pipe is closed, and the process
 and its pool end.
@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -111,6 +111,9 @@ class Runs:
             return []
         return [int(pid) for noted, pid, owner in lines if (noted, owner) == (what, task_id)]
 
+
+#: Messages that are sent while the broker is away.
+UNSENT = 3
 
 #: Messages per second of the redrive that is killed, so that there is a middle.
 _RATE = 10.0
@@ -209,6 +212,13 @@ def _is_resumed(queue: DeadLetterQueue, operation_id: str) -> bool:
     return True
 
 
+def _send(app: Any, task_ids: Sequence[str]) -> None:
+    task = app.tasks[TASKS[False]]
+    task.dlq_unsent = "store"
+    for task_id in task_ids:
+        task.apply_async((Body.WORK.value,), task_id=task_id)
+
+
 def _end_with_the_drill() -> None:
     # Unlike a read, this lets the greenlets of gevent's pool run.
     select.select([sys.stdin], [], [])
@@ -217,11 +227,13 @@ def _end_with_the_drill() -> None:
 
 def main() -> None:
     """Run the process that the command line names."""
-    directory, role, *_pool = sys.argv[1:]
+    directory, role, *words = sys.argv[1:]
     threading.Thread(target=_end_with_the_drill, daemon=True).start()
     plan = Plan.read(directory)
     with prepared(plan) as app:
         if role == "worker":
             _work(app, plan)
+        elif role == "send":
+            _send(app, words[:UNSENT])
         else:
             _redrive(app)

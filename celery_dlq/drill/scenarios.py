@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from celery_dlq.drill.ground import PATIENCE_S, End, Ground
-from celery_dlq.drill.process import TASKS, Body, Runs
+from celery_dlq.drill.process import TASKS, UNSENT, Body, Runs
 from celery_dlq.model.states import Reason, State
 
 #: Seconds that a task works while something happens to it, and for which a connection is cut.
@@ -37,6 +37,10 @@ def _has_come(end: End) -> bool:
 
 def _is_sent_back(end: End) -> bool:
     return end.state is State.RESOLVED and end.finished == 1
+
+
+def _ran_once(end: End) -> bool:
+    return end.is_done and end.begun == 1
 
 
 class Scenario(NamedTuple):
@@ -127,6 +131,18 @@ def _cut_broker(ground: Ground) -> Sequence[str]:
     return [*sent, ground.send(Body.WORK)]
 
 
+def _cut_sender(ground: Ground) -> Sequence[str]:
+    if ground.broker is None:
+        raise LeftOut("the broker does not answer through a proxy, so it cannot be cut here")
+    sent = [str(uuid.uuid4()) for _ in range(UNSENT)]
+    ground.broker.cut()
+    try:
+        ground.send_apart(sent)
+    finally:
+        ground.broker.restore()
+    return sent
+
+
 def _kill_redrive(ground: Ground) -> Sequence[str]:
     sent = [ground.send(Body.HEAL, late=True) for _ in range(_LETTERS)]
     ground.until(lambda: all(end.is_letter for end in ground.ends(sent)))
@@ -156,6 +172,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         "the store is away when a task fails", _cut_store, _letter(Reason.TERMINAL)
     ),
     "broker-cut": Scenario("the broker is away for 3 s", _cut_broker, _has_come, sends=3),
+    "send-cut": Scenario(
+        "messages are sent while the broker is away, with dlq_unsent", _cut_sender, _ran_once,
+        patience_s=90.0, sends=UNSENT,
+    ),
     "redrive-killed": Scenario(
         "a redrive is killed in the middle", _kill_redrive, _is_sent_back,
         patience_s=120.0, is_final=_is_sent_back, sends=_LETTERS,

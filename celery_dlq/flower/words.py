@@ -30,7 +30,9 @@ from celery_dlq.view.letters import (
     has_unread_body,
     named_arguments,
     said_of,
+    sent_when,
     shown_body,
+    why_title,
 )
 from celery_dlq.view.operations import (
     given_orders,
@@ -59,8 +61,8 @@ __all__ = [
     "counted", "diff", "duration", "ends_of", "fact", "first_step", "given_orders", "has_unread_body",
     "holding", "last_part", "letters_said", "line", "lines", "messages_of", "moment", "named_arguments",
     "named_values", "outcome_text", "own_traceback", "percent", "pieces", "query", "rate",
-    "redrives_of", "said", "said_of", "said_why", "sentence", "short", "shown_body", "standing",
-    "state_kind", "state_word", "value", "why_text",
+    "redrives_of", "said", "said_of", "said_why", "sent_when", "sentence", "short", "shown_body", "standing",
+    "state_kind", "state_word", "value", "why_text", "why_title",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.

@@ -19,6 +19,7 @@ from celery_dlq.errors import ExporterError
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family, Labels, Sample, by_age, by_size
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
+from celery_dlq.model.states import Reason
 from celery_dlq.model.worker import Lost, ReportKind, messages_in
 from celery_dlq.store.base import Cell, Measures
 from celery_dlq.store.keeping import Keeping, RoundReport
@@ -84,6 +85,7 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield from _redrives(found)
     yield single(families.PARKED, found.parked)
     yield single(families.OVERDUE, found.overdue)
+    yield from _unsent(found, now)
     yield single(families.POISON, found.deaths)
     yield _many(families.CIRCUITS, found.circuits)
     yield _many(families.HANDLINGS, found.handlings)
@@ -105,11 +107,24 @@ def _letters(found: Measures) -> Iterator[Metric]:
     yield _many(families.DEPTH, by_size(depth))
     yield _many(families.LETTERS, found.open)
     arrivals = _by(
-        found.cells,
+        (one for one in found.cells if one.reason is not Reason.UNSENT),
         lambda one: (one.task, one.exception_type, one.reason.value),
         lambda one: one.arrived,
     )
     yield _many(families.ARRIVALS, by_age(arrivals))
+
+
+def _unsent(found: Measures, now: float) -> Iterator[Metric]:
+    yield single(families.UNSENT, sum(one.messages for one in found.unsent))
+    # The clock of its sender may be ahead.
+    ages = [0.0, *(now - one.since.timestamp() for one in found.unsent)]
+    yield single(families.OLDEST_UNSENT, max(ages))
+    kept = _by(
+        (one for one in found.cells if one.reason is Reason.UNSENT),
+        lambda one: (one.task, one.exception_type),
+        lambda one: one.arrived,
+    )
+    yield _many(families.UNSENT_TOTAL, by_age(kept))
 
 
 def _redrives(found: Measures) -> Iterator[Metric]:

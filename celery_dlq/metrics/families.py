@@ -67,6 +67,18 @@ OVERDUE = Family(
     "celery_dlq_parked_overdue", GAUGE, (),
     "Parked retries that were due five minutes ago and that no worker has released.",
 )
+UNSENT = Family(
+    "celery_dlq_unsent_messages", GAUGE, (),
+    "Messages that the broker did not take from their sender, and that wait in the store.",
+)
+OLDEST_UNSENT = Family(
+    "celery_dlq_oldest_unsent_seconds", GAUGE, (),
+    "How long ago the oldest of them could not be sent; 0 if none waits.",
+)
+UNSENT_TOTAL = Family(
+    "celery_dlq_unsent_total", COUNTER, ("task", "exception"),
+    "Messages that were kept in the store because the broker did not take them.",
+)
 POISON = Family(
     "celery_dlq_poison_deliveries", GAUGE, (),
     "Runs that ended their worker process, of messages that may be delivered again.",
@@ -170,7 +182,8 @@ SPOOL = Family(
 #: The metrics of the store.
 STORE_FAMILIES = (
     UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
-    PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES,
+    PARKED, OVERDUE, UNSENT, OLDEST_UNSENT, UNSENT_TOTAL, POISON, CIRCUITS, HANDLINGS, TICKETS,
+    AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES,
     CLOSED, CLOSED_BYTES, EXPIRING, RETENTION_AT, RETENTION_LAG, SEGMENTS, ARCHIVED, ARCHIVED_BYTES,
     ARCHIVED_AT, VERIFIED_AT, DAMAGED, LEFT, LEFT_AGE, UNCOVERED, SPOOL,
 )

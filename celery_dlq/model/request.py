@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -93,11 +93,9 @@ class RequestState(str, Enum):
 
     #: It waits for approval.
     OPEN = "open"
-    #: It was approved, and its act runs; or the process that ran it was killed.
-    APPROVED = "approved"
     REFUSED = "refused"
     EXPIRED = "expired"
-    #: It was approved, and its act was carried out, or begun by an operation.
+    #: It was approved, and its act was carried out, or begun: by an operation, or an erasure.
     DONE = "done"
     #: It was approved, and nothing could be done; the result says why.
     FAILED = "failed"
@@ -130,8 +128,6 @@ class Request:
     why: str
     at: datetime
     expires_at: datetime
-    #: How many letters it is about.
-    count: int
     #: The letters by task id, each with its version at that time.
     letters: Mapping[str, str]
     #: The states of letters that the act takes.
@@ -142,7 +138,12 @@ class Request:
     shown: Mapping[str, Any]
     answers: tuple[Answer, ...] = ()
     #: The operation, the number of letters, and ``left_out``: letters that had changed, each with the reason.
-    result: Mapping[str, Any]
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many letters it is about."""
+        return len(self.letters)
 
     @property
     def needed(self) -> int:
@@ -182,6 +183,8 @@ class Request:
             return ""
         if self.state is RequestState.EXPIRED:
             return "It has expired; ask for the act again"
+        if self.state is RequestState.FAILED:
+            return f"Nothing was done: {self.result['why']}; ask for the act again"
         word = "refused" if self.state is RequestState.REFUSED else "approved"
         by = " and ".join(one.who for one in self.answers if one.approves is (word == "approved"))
         return (

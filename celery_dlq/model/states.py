@@ -53,6 +53,10 @@ class Reason(str, Enum):
     UNSENT = "unsent"
 
 
+#: The reasons of messages that wait in the store. Letters have them only after a person has discarded them.
+WAITING_REASONS: frozenset[Reason] = frozenset({Reason.PARKED, Reason.UNSENT})
+
+
 class State(str, Enum):
     """The state of a dead letter. ``celery dlq help state-machine`` has the picture."""
 

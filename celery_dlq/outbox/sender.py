@@ -60,19 +60,20 @@ class Outbox:
 
     def send_task(self, name: str, *args: Any, **options: Any) -> Any:
         """Celery's ``send_task()``."""
-        app = self.dlq.app
-        send = partial(type(app).send_task, app, name, *args)
-        mode = self._mode_of(name, options)
+        app, mode = self.dlq.app, self._mode_of(name, options)
+        if mode == RAISE or len(args) > _BEFORE_PRODUCER:
+            return type(app).send_task(app, name, *args, **options)
         given = options.get("producer") or options.get("publisher")
-        if mode == RAISE or len(args) > _BEFORE_PRODUCER or isinstance(given, Catcher):
-            return send(**options)
+        if isinstance(given, Catcher):
+            return type(app).send_task(app, name, *args, **options)
         connection = options.get("connection")
         if connection is not None:
             given = app.amqp.Producer(connection, auto_declare=False)
         _subscribe_later(app.backend)
         with app.producer_or_acquire(given) as producer:
-            sender = Sender(self, producer, commits=mode == COMMIT)
-            return send(**{**options, "producer": sender, "connection": None})
+            options["producer"] = Sender(self, producer, commits=mode == COMMIT)
+            options["connection"] = None
+            return type(app).send_task(app, name, *args, **options)
 
     def send_committed(self, letter: DeadLetter, options: dict[str, Any]) -> None:
         """Send the message of ``letter``, whose transaction is committed. Raises nothing: a worker sends what
@@ -119,6 +120,8 @@ class Sender:
     def __init__(self, outbox: Outbox, producer: Any, *, commits: bool) -> None:
         self._outbox, self._producer, self._commits = outbox, producer, commits
         self._has_message = False
+        #: kombu's.
+        self.connection: Any = producer.connection
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)
@@ -144,6 +147,9 @@ class Sender:
 
     def _is_written(self, body: Any, options: dict[str, Any]) -> bool:
         """Whether the message is written in an open transaction."""
+        # A retry ends its task with an exception, which rolls the transaction back.
+        if options["headers"].get("retries"):
+            return False
         from celery_dlq.outbox.commit import open_transaction
 
         transaction = open_transaction(self._outbox.dlq)

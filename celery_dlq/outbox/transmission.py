@@ -61,9 +61,8 @@ def transmit(
     """
     connection = producer.connection
     bound(producer, connection, within_s)
-    policy = _policy_of(options) if retries else {}
     try:
-        _connect(producer, connection, within_s, policy)
+        _connect(producer, connection, within_s, options if retries else {})
     except (OperationalError, OSError, *broker_errors(connection)) as error:
         return Unsent(error, is_away=will_pass(error))
     try:
@@ -106,14 +105,15 @@ def bound(producer: Any, connection: Any, within_s: float) -> None:
         _give_up(producer, connection)
 
 
-def _connect(producer: Any, connection: Any, within_s: float, policy: Mapping[str, Any]) -> None:
+def _connect(producer: Any, connection: Any, within_s: float, options: Mapping[str, Any]) -> None:
     if connection.connected:
-        if not _is_closed(getattr(connection.connection, "sock", None)):
+        sock = getattr(connection.connection, "sock", None)
+        if sock is None or not _is_closed(sock):
             return
         _give_up(producer, connection)
     # Without the policy, each address is tried once.
-    limits = {"max_retries": max(1, len(connection.alt)) - 1, **policy}
-    connection.ensure_connection(timeout=within_s, reraise_as_library_errors=False, **limits)
+    policy = {"max_retries": max(1, len(connection.alt)) - 1, **_policy_of(options)}
+    connection.ensure_connection(timeout=within_s, reraise_as_library_errors=False, **policy)
 
 
 def _give_up(producer: Any, connection: Any) -> None:

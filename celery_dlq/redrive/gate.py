@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import ApprovalNeeded, OrdersError
@@ -14,27 +14,17 @@ from celery_dlq.store.base import Filter
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-
-def redrive_option(app: Any, task: str) -> str:
-    """The option ``dlq_redrive`` of a task; ``allow`` for a task that has none, or that ``app`` lacks."""
-    return str(getattr(app.tasks.get(task), "dlq_redrive", "allow"))
-
-
-def why_never(app: Any, *tasks: str) -> str | None:
-    """Why letters of these tasks are never sent; None if they may be."""
-    for task in tasks:
-        if redrive_option(app, task) == "never":
-            return f"letters of {task} are never redriven (its option dlq_redrive); discard them"
-    return None
+#: Why letters of a task with a value of the option ``dlq_redrive`` are not sent at once.
+_WHY = {
+    "never": "letters of {} are never redriven (its option dlq_redrive); discard them",
+    "approve": "{} is redriven only after a second person has approved it (its option dlq_redrive)",
+}
 
 
-def why_not_alone(app: Any, *tasks: str) -> str | None:
-    """Why letters of these tasks are sent only after a second person has approved it; None if they are sent
-    without."""
-    for task in tasks:
-        if redrive_option(app, task) == "approve":
-            return f"{task} is redriven only after a second person has approved it (its option dlq_redrive)"
-    return None
+def why_held(app: Any, option: str, *tasks: str) -> str | None:
+    """Why letters of these tasks are not sent at once; None if the ``dlq_redrive`` of none is ``option``."""
+    held = (one for one in tasks if getattr(app.tasks.get(one), "dlq_redrive", "") == option)
+    return next((_WHY[option].format(one) for one in held), None)
 
 
 @dataclass(frozen=True)
@@ -47,14 +37,15 @@ class Gate:
     app: Any
     store: Store
     settings: Settings
-    proposes: bool
+    proposes: bool = False
 
     def check(
         self, act: str, wanted: Filter, *, who: str, why: str, changes: Mapping[str, Any] = {},
         shown: Mapping[str, Any] = {}, limit: int | None = None, to_task: str | None = None,
         archived: Collection[str] = (),
-    ) -> None:  # fmt: skip
-        """Check an act before anything is changed. Without a rule, this asks the store nothing.
+    ) -> Filter:  # fmt: skip
+        """Check an act before anything is changed. Without a rule, this asks the store nothing. Returns the
+        letters that it may take: for a deletion, none that came after they were counted.
 
         :param wanted: its letters, with the states from which it takes them.
         :param changes: all that is needed to carry it out; and ``shown``, for people, without secrets.
@@ -63,26 +54,26 @@ class Gate:
         :param archived: further letters, which are in the archive.
         :raises ApprovalNeeded: a second person has to approve it. The request was made.
         :raises OrdersError: no letter may be redriven at all.
+        :raises FilterError: these are too many letters to decide about.
         """
-        rule = self.settings.approval
-        is_redrive = act == "redrive"
-        has_option = is_redrive and any(
-            redrive_option(self.app, task) != "allow" for task in self.app.tasks
-        )
-        if rule is None and not self.proposes and not has_option:
-            return
-        # The task that they are sent to may be their own, whose letters count.
-        tasks = {**({to_task: 0} if to_task else {}), **self.store.counts.by_task(wanted)}
-        count = sum(tasks.values()) + len(archived)
-        never = [why_never(self.app, task) for task in tasks] if is_redrive else []
-        if never and all(never):
+        if not self._may_need_second(act):
+            return wanted
+        letters: Mapping[str, str] | None = None
+        if act == "delete":
+            letters = self.store.requests.freeze(wanted)
+            wanted = replace(wanted, ids=(*letters,) or ("",))
+        tasks = self.store.counts.by_task(wanted)
+        never = [why_held(self.app, "never", task, to_task or task) for task in tasks]
+        if act == "redrive" and never and all(never):
             raise OrdersError(f"Nothing can be sent: {never[0]}.")
-        if not count or not self._needs_second(act, min(count, limit or count), tasks):
-            return
+        count = sum(tasks.values()) + len(archived)
+        if not self.why_second(act, min(count, limit or count), tasks, to_task):
+            return wanted
+        letters = letters or self.store.requests.freeze(wanted, limit, archived)
+        rule = self.settings.approval or Approval()
         made = self.store.requests.create(
-            act=act, who=who, why=why, wanted=wanted, limit=limit, changes=changes,
-            shown=shown, archived=archived,
-            expires_after_s=(rule or Approval()).expires_after_s,
+            wanted, act=act, who=who, why=why, letters=letters, changes=changes, shown=shown,
+            expires_after_s=rule.expires_after_s,
         )  # fmt: skip
         raise ApprovalNeeded(
             f"A second person has to approve this, so nothing was changed. Request {made.id} waits until "
@@ -91,10 +82,23 @@ class Gate:
             made.id,
         )
 
-    def _needs_second(self, act: str, count: int, tasks: Collection[str]) -> bool:
-        rule = self.settings.approval
-        if act == "redrive" and why_not_alone(self.app, *tasks):
-            return True
+    def why_second(
+        self, act: str, count: int, tasks: Collection[str], to_task: str | None = None
+    ) -> str:
+        """Why an act on ``count`` letters of these tasks needs a second person; empty if it does not."""
+        rule, also = self.settings.approval, {to_task} if to_task else set[str]()
+        if not count:
+            return ""
+        if act == "redrive" and (why := why_held(self.app, "approve", *tasks, *also)):
+            return why
         if self.proposes and (rule is None or act in rule.acts):
-            return True
-        return rule is not None and rule.wants(act, count, tasks)
+            return "The command line only asks a second person (dlq_cli_acts)"
+        if rule is not None and rule.wants(act, count, {*tasks, *also}):
+            return "A second person has to approve this (dlq_approval)"
+        return ""
+
+    def _may_need_second(self, act: str) -> bool:
+        rule = self.settings.approval
+        has_rule = self.proposes if rule is None else act in rule.acts
+        options = (getattr(one, "dlq_redrive", "allow") for one in self.app.tasks.values())
+        return has_rule or (act == "redrive" and any(one != "allow" for one in options))

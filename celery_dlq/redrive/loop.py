@@ -218,6 +218,10 @@ class Run:
         """The letters that may be sent and fit into their queues. ``result`` gets the fates of the others."""
         clock, ready = self._context.clock, list[Prepared]()
         now, until = clock.now(), clock.monotonic() + PREPARE_S
+        if (approved := self._preparation.approved) is not None:
+            # Claimed letters can no longer be edited, so they are sent as they are now.
+            result.skipped = self._context.store.requests.changed(approved, ids_of(letters))
+            letters = [one for one in letters if one.task_id not in result.skipped]
         for place, letter in enumerate(letters):
             if place and clock.monotonic() >= until:
                 result.unsent = ids_of(letters[place:])

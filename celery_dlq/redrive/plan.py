@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from celery_dlq.errors import FilterError, OrdersError, RedriveError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Orders
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.gate import why_never, why_not_alone
+from celery_dlq.redrive.gate import Gate, why_held
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import preparation_of
 from celery_dlq.store.base import Filter, pages
@@ -131,12 +131,17 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
     :param trial: the results of the first letters.
     """
     store, limit, taken = context.store, orders.pacing.limit, redrivable(wanted)
-    matched, counts = store.counts.letters(wanted), store.counts.by_task(taken)
+    # Messages that wait in the store are not letters, and a redrive does not take them.
+    asked_for = replace(wanted, states=wanted.states or OPEN_STATES)
+    matched, counts = store.counts.letters(asked_for), store.counts.by_task(taken)
     total, to_task = sum(counts.values()), orders.repair.to_task
     refused = {
         task: why
         for task in counts
-        if (why := why_no_task(context.app, to_task or task) or why_never(context.app, task))
+        if (
+            why := why_no_task(context.app, to_task or task)
+            or why_held(context.app, "never", task, to_task or task)
+        )
     }
     apart = {
         reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
@@ -161,8 +166,10 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
         notes=(),
     )
     said = _notes(plan, apart, limit if number == limit else None, trial)
-    second = [f"{why}." for task in counts if (why := why_not_alone(context.app, task))]
-    return replace(plan, notes=(*failed_before(store, taken), *second, *said))
+    gate = Gate(context.app, store, context.settings, context.proposes)
+    second = gate.why_second("redrive", number, counts, to_task)
+    notes = *failed_before(store, taken), *([f"{second}."] if second else ()), *said
+    return replace(plan, notes=notes)
 
 
 def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> None:

@@ -38,7 +38,7 @@ def encode(record: Record, ring: Keyring | None = None) -> bytes:
     kind = "letter" if isinstance(record, DeadLetter) else "outcome"
     data = record.to_dict()
     if ring is not None:
-        sealed = ring.seal_text(json.dumps(data, default=str), _place(kind))
+        sealed = ring.seal(json.dumps(data, default=str), _place(kind))
         data = {"format": data["format"], "task_id": record.task_id, "sealed": sealed}
     return json.dumps({"kind": kind, **data}, default=str).encode("ascii") + b"\n"
 
@@ -92,7 +92,7 @@ def _record_of(data: Any, ring: Keyring | None) -> Record:
 
 def _opened(kind: str, sealed: str, ring: Keyring | None) -> Any:
     try:
-        return json.loads(needed(ring).open_text(sealed, _place(kind)))
+        return json.loads(needed(ring).open(sealed, _place(kind)))
     except SealBroken as error:
         raise ValueError(str(error)) from error
 

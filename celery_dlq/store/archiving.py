@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from pybase64 import b64decode, b64encode_as_string
 from sqlalchemy.engine import Connection
 
-from celery_dlq.base.sealing import PersonKey
 from celery_dlq.errors import ArchiveError, LeaseLost
 from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
@@ -36,7 +35,7 @@ from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.namespaces import is_ours, seen
-from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, sealing_of
 from celery_dlq.store.database.tables import letter, operation, segment, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -286,18 +285,19 @@ class Archiving(StoreRole):
 
         :raises ContentsSealed: they cannot be.
         """
-        return self._opened(line) if line["letter"].get("sealed_by") else line
+        # The changes of a letter in clear may have a value that is marked as clear.
+        is_plain = not (line["letter"].get("sealed_by") or line.get("changes"))
+        return line if is_plain else self._opened(line)
 
     @reads
     def _opened(self, line: Line) -> Line:
         sealing = sealing_of(self.connection)
         row = {**row_of(tables.letter, line["letter"]), **row_of(tables.content, line["content"])}
-        whole = sealing.open(letter, row, row["task_id"])
+        whole = sealing.open(letter, row)
         others = {
             name: [
-                {**item, **plain(table, sealing.open(table, its, owner_of(table, its)))}
+                {**item, **plain(table, sealing.open(table, row_of(table, item)))}
                 for item in line.get(name, ())
-                for its in [row_of(table, item)]
             ]
             for name, table in (*OF_LETTER.items(), ("audit", tables.audit))
             if table in CONTENTS
@@ -325,25 +325,21 @@ class Archiving(StoreRole):
         living = _known(self.connection, by_id)
         back = {key: line for key, line in sorted(by_id.items()) if key not in living}
         if back:
-            stored, sealing = (
-                self._transactions.searched.redactor.stored,
-                sealing_of(self.connection),
-            )
+            searched, sealing = self._transactions.searched, sealing_of(self.connection)
             rows = [
-                without_secrets(sealing.open(letter, row, key), stored)
-                for key, line in back.items()
+                without_secrets(sealing.open(letter, row), searched.redactor.stored)
+                for line in back.values()
                 for row in [_letter_row(line, reopen=reopen, origin=origin, now=now)]
             ]
             for row in rows:
                 if not row["sealed_by"].startswith("@"):
                     row["sealed_by"] = sealing.label_for("")
-            keys = {row["task_id"]: sealing.sealer(row["sealed_by"]) for row in rows}
             # A letter may have been redriven after an earlier restore, and then deleted.
             count_on(self.connection, rows)
-            insert_letters(self.connection, rows, self._transactions.searched.value_limit)
+            insert_letters(self.connection, rows, searched.value_limit)
             for name, table in OF_LETTER.items():
                 items = [item for line in back.values() for item in line.get(name, ())]
-                _put_back(self.connection, table, items, keys)
+                _put_back(self.connection, table, items)
             _count(self.connection, rows, origin)
             # Their groups may have been merged since then.
             groups = sorted({row["fingerprint"] for row in rows})
@@ -403,18 +399,14 @@ def _put_back(
     connection: Connection,
     table: Any,
     given: Collection[Mapping[str, Any]],
-    keys: Mapping[str, PersonKey | None],
 ) -> None:
-    """Write the rows of letters.
-
-    :param keys: those of the letters, by task id.
-    """
+    """Write the rows of letters that are back."""
     rows, sealing = [row_of(table, item) for item in given], sealing_of(connection)
     if table in CONTENTS:
-        rows = [sealing.open(table, row, row["task_id"]) for row in rows]
-    rows = [fit(table, row) for row in rows]
-    if table in CONTENTS:
-        rows = [sealing.seal(table, row, one := row["task_id"], keys[one]) for row in rows]
+        opened = [fit(table, sealing.open(table, row)) for row in rows]
+        rows = sealing.seal_for_letters(table, opened)
+    else:
+        rows = [fit(table, row) for row in rows]
     if table is sending:
         named = sorted({row["operation"] for row in rows})
         stored = sa.select(operation.c.id).where(one_of(connection, operation.c.id, named))

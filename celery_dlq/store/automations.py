@@ -31,7 +31,7 @@ from celery_dlq.store.candidates import REDRIVEN, Candidates
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import auto_hold, automation, handling, operation, sending
 from celery_dlq.store.database.transactions import after_commit, reads, writes
 from celery_dlq.store.handlings import Handlings
@@ -61,9 +61,8 @@ class Automations(Candidates, Handlings):
     def statuses(self) -> dict[str, AutoStatus]:
         """The states that were set, and when each one last looked for letters, by name."""
         stored = select(automation).where(self.ours(automation))
-        sealing, rows = sealing_of(self.connection), self.connection.execute(stored).mappings()
-        shown = (sealing.shown(automation, row, row["name"]) for row in rows)
-        return {row["name"]: read_row(AutoStatus, row) for row in shown}
+        rows = read_shown(self.connection, automation, stored)
+        return {row["name"]: read_row(AutoStatus, row) for row in rows}
 
     @writes
     def looked(self, lease: Lease, name: str, now: datetime) -> bool:
@@ -212,10 +211,8 @@ class Automations(Candidates, Handlings):
             found.append(operation.c.ended_at > since)
         latest = select(operation.c.id, operation.c.cause).where(*found)
         latest = latest.order_by(operation.c.ended_at.desc()).limit(1)
-        row = self.connection.execute(latest).one_or_none()
-        if row is None:
-            return None
-        return row.id, sealing_of(self.connection).shown(operation, row._mapping, row.id)["cause"]
+        rows = read_shown(self.connection, operation, latest)
+        return (rows[0]["id"], rows[0]["cause"]) if rows else None
 
 
 def _add(
@@ -261,5 +258,5 @@ def _locked_state(connection: Connection, name: str) -> AutoState:
 def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
     new = {"state": AutoState.ACTIVE.value, "who": "", "why": "", **values}
     row = {**new, **fit(automation, {"name": name, "who": new["who"], "why": new["why"]})}
-    sealed = sealing_of(connection).seal(automation, row, name)
+    sealed = sealing_of(connection).seal(automation, row)
     replace_rows(connection, automation, [sealed], values)

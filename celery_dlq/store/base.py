@@ -4,6 +4,7 @@ letters one transaction takes."""
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -83,7 +84,8 @@ class Cell:
     reason: Reason
     exception_type: str
     open: int
-    #: These never fall: how often letters died, and how many of their redrives succeeded or failed.
+    #: These never fall: how often letters died (with the reason ``unsent``: began to wait), and how many of
+    #: their redrives succeeded or failed.
     arrived: int
     succeeded: int
     failed: int
@@ -119,6 +121,17 @@ class TypeCount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unsent:
+    """The messages that one broker did not take, and that wait to be sent to it."""
+
+    #: Names the broker: see :class:`~celery_dlq.worker.broker_limits.Hold`.
+    place: str
+    messages: int
+    #: When the oldest could not be sent.
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measures:
     """The numbers of a store at one moment. All are read from rollups, or from few rows."""
 
@@ -126,9 +139,11 @@ class Measures:
     #: Open letters by state.
     open: Mapping[State, int]
     oldest_open_at: datetime | None
-    #: Parked retries, and those of them that are due but were not released.
+    #: Parked messages, and the retries among them that are due but were not released.
     parked: int
     overdue: int
+    #: By the broker.
+    unsent: tuple[Unsent, ...]
     operations: Mapping[OperationState, int]
     #: When an operation was last aborted, by its guard or by an error.
     aborted_at: datetime | None
@@ -389,7 +404,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny", "lapse",
+    "forget", "regroup", "merge", "split", "rotate", "request", "approve", "refuse", "deny",
 )  # fmt: skip
 
 
@@ -522,3 +537,29 @@ class Portion:
                 return transaction(self.size)
             self.size = max(FEWEST, self.size // 4)
         return transaction(self.size)
+
+
+#: The share of the time in which long work uses the store, at most. It pauses in between, so that other work
+#: comes first.
+SHARE = 0.25
+
+#: Waits this many seconds; returns whether to stop.
+Pause = Callable[[float], object]
+
+
+class Pauses:
+    """The pauses between the steps of long work.
+
+    :param monotonic: measures how long the steps take, in seconds.
+    """
+
+    def __init__(self, pause: Pause, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._pause, self._monotonic, self._began = pause, monotonic, monotonic()
+
+    def rest(self) -> bool:
+        """Pause for as long as the share of the time asks after the work since the last pause. Returns
+        whether to stop."""
+        spent = self._monotonic() - self._began
+        stops = self._pause(spent * (1 / SHARE - 1))
+        self._began = self._monotonic()
+        return bool(stops)

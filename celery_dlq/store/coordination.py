@@ -17,7 +17,7 @@ from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitSta
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours, seen
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import breaker, delivery, lease
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import any_left
@@ -276,11 +276,9 @@ def _found(connection: Connection, messages: Set[tuple[str, str]]) -> tuple[Deli
     theirs = one_of(connection, delivery.c.task_id, sorted({task_id for task_id, _ in names}))
     ours = is_ours(connection, delivery)
     wanted = select(delivery).where(ours, theirs, delivery.c.ended.is_(False))
-    rows = connection.execute(wanted.order_by(delivery.c.started_at)).mappings()
-    sealing = sealing_of(connection)
     return tuple(
-        read_row(Delivery, sealing.shown(delivery, row, row["task_id"]), **names[key])
-        for row in rows
+        read_row(Delivery, row, **names[key])
+        for row in read_shown(connection, delivery, wanted.order_by(delivery.c.started_at))
         if (key := (row["task_id"], row["task"])) in names
     )
 
@@ -291,8 +289,7 @@ def _is_delivery(item: Delivery) -> ColumnElement[bool]:
 
 
 def _sealed(connection: Connection, item: Delivery) -> dict[str, Any]:
-    row = _row(item)
-    return sealing_of(connection).seal(delivery, row, row["task_id"])
+    return sealing_of(connection).seal(delivery, _row(item))
 
 
 def _row(item: Delivery) -> dict[str, Any]:

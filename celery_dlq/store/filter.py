@@ -12,7 +12,7 @@ from celery_dlq.base.codec import read_record, record_of
 from celery_dlq.base.known import names_its_fields, unknown_name
 from celery_dlq.base.redact import LONGEST, REDACTED
 from celery_dlq.errors import FilterError
-from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
+from celery_dlq.model.states import OPEN_STATES, WAITING_REASONS, Reason, State, Verdict
 
 _Word = TypeVar("_Word", bound=Enum)
 
@@ -87,7 +87,7 @@ class Filter:
     #: Reasons left out.
     without_reasons: frozenset[Reason] = frozenset()
     queue: str | None = None
-    #: Empty means the open states.
+    #: Empty means the open states; with a reason of messages that wait in the store, also ``PARKED``.
     states: frozenset[State] = frozenset()
     group: str | None = None
     #: The name of a route that the last failure is on.
@@ -147,8 +147,9 @@ class Filter:
 
     @property
     def wanted_states(self) -> frozenset[State]:
-        """The named states; the open states if none is named."""
-        return self.states or OPEN_STATES
+        """The named states; otherwise those that an empty choice means."""
+        waiting = {State.PARKED} if self.reason in WAITING_REASONS else frozenset[State]()
+        return self.states or OPEN_STATES | waiting
 
     @property
     def restricts(self) -> bool:

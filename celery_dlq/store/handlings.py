@@ -36,7 +36,7 @@ from celery_dlq.store.candidates import of_scope
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import handling, letter
 from celery_dlq.store.database.transactions import ListenedRole, Searched, reads, writes
 from celery_dlq.store.groups.by_cause import write_ticket
@@ -113,8 +113,7 @@ class Handlings(ListenedRole[StoreListener]):
     def get(self, handling_id: int) -> Handling | None:
         """The handling with this id, or None."""
         stored = select(handling).where(handling.c.id == handling_id, self.ours(handling))
-        row = self.connection.execute(stored).mappings().one_or_none()
-        return None if row is None else _handling_from(self.connection, row)
+        return next(iter(_handlings(self.connection, stored)), None)
 
     @writes
     def start(self, handling_id: int, *, worker: str, within_s: float) -> Handling | None:
@@ -136,7 +135,8 @@ class Handlings(ListenedRole[StoreListener]):
             "worker": fit_text(handling.c.worker, worker),
         }  # fmt: skip
         _set(self.connection, [handling_id], **begun)
-        return _handling_from(self.connection, {**row, **begun})
+        stored = select(handling).where(handling.c.id == handling_id)
+        return _handlings(self.connection, stored)[0]
 
     @writes
     def end(
@@ -196,11 +196,11 @@ class Handlings(ListenedRole[StoreListener]):
         now = clock.now(self.connection)
         due = and_(self.ours(handling), handling.c.name == name, _is_due(_DONE, now))
         stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
-        rows = self.connection.execute(stored).mappings().all()
+        rows = read_shown(self.connection, handling, stored)
         changed = [row["id"] for row in rows if not _is_as_chosen(self.connection, row)]
         if changed:
             _set(self.connection, changed, **_ended(_STALE, now, error=_CHANGED))
-        return [_handling_from(self.connection, row) for row in rows if row["id"] not in changed]
+        return [_handling_from(row) for row in rows if row["id"] not in changed]
 
     @writes
     def redrive(self, lease: Lease, ids: Sequence[int], operation: Operation) -> bool:
@@ -239,9 +239,7 @@ class Handlings(ListenedRole[StoreListener]):
         if states:
             found.append(handling.c.state.in_(sorted(state.value for state in states)))
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
-        stored = self.connection.execute(newest).mappings()
-        rows = [_handling_from(self.connection, row) for row in stored]
-        return Rows.first(rows, limit, attrgetter("id"))
+        return Rows.first(_handlings(self.connection, newest), limit, attrgetter("id"))
 
     @reads
     def count(self, names: Collection[str]) -> Mapping[str, Mapping[HandlingState, int]]:
@@ -294,10 +292,8 @@ def _set(connection: Connection, ids: Sequence[int], **values: Any) -> None:
 
 
 def _sealed(connection: Connection, of: Handling, values: dict[str, Any]) -> dict[str, Any]:
-    sealing = sealing_of(connection)
-    return sealing.seal(
-        handling, values, of.task_id, sealing.persons_of([of.task_id]).get(of.task_id)
-    )
+    row = {"task_id": of.task_id, **values}
+    return sealing_of(connection).seal_for_letters(handling, [row])[0]
 
 
 def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
@@ -323,6 +319,9 @@ def _is_as_chosen(connection: Connection, row: Row) -> bool:
     return connection.execute(dead).first() is not None
 
 
-def _handling_from(connection: Connection, row: Row) -> Handling:
-    shown = sealing_of(connection).shown(handling, row, row["task_id"])
-    return read_row(Handling, shown, detail=json.loads(shown["detail"]))
+def _handlings(connection: Connection, stored: Select[Any]) -> list[Handling]:
+    return [_handling_from(row) for row in read_shown(connection, handling, stored)]
+
+
+def _handling_from(row: Row) -> Handling:
+    return read_row(Handling, row, detail=json.loads(row["detail"]))

@@ -8,19 +8,23 @@ again, and nothing is lost.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import ContentsSealed
+from celery_dlq.store.base import Pause, Pauses
 from celery_dlq.store.database import chain, clock
 from celery_dlq.store.database.namespaces import narrow, seen
 from celery_dlq.store.database.sealing import CONTENTS, OWNERS, sealing_of
 from celery_dlq.store.database.tables import audit, content, key, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.query import OF_LETTER
+from celery_dlq.store.rows.query import OF_LETTER, is_after
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.terms import replace_terms
 
@@ -40,60 +44,61 @@ class Keys(StoreRole):
     """The keys with which the contents of letters are sealed."""
 
     @reads
-    def counts(self) -> dict[str, int]:
-        """Letters by the label of their key: an empty one if they are not sealed, and :data:`OF_PERSONS` for
-        all letters that are sealed with the keys of persons."""
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Letters, and keys of persons and of hashes, by the label of the key that seals them. The label is
+        empty for letters that are not sealed, and :data:`OF_PERSONS` for those with the keys of persons. All
+        namespaces are counted, because they have one ring."""
         of_persons = sa.select(sa.literal(OF_PERSONS), sa.func.count()).where(_IS_PERSONS)
-        others = sa.select(letter.c.sealed_by, sa.func.count()).where(~_IS_PERSONS)
-        rows = [
-            *self.connection.execute(others.group_by(letter.c.sealed_by)),
-            *self.connection.execute(of_persons),
-        ]
-        return {label: count for label, count in map(tuple, rows) if count}
+        others = _by_label(letter).where(~_IS_PERSONS)
+        letters = _counted(self.connection, sa.union_all(others, of_persons))
+        keys = _counted(self.connection, _by_label(key))
+        return {label: (letters[label], keys[label]) for label in letters | keys}
 
-    @reads
-    def person_counts(self) -> dict[str, int]:
-        """Keys of persons, and the one of hashes, by the label of the key that seals them."""
-        counted = sa.select(key.c.sealed_by, sa.func.count()).group_by(key.c.sealed_by)
-        return dict(map(tuple, self.connection.execute(counted)))
-
-    @reads
     def left(self) -> int:
         """Letters and keys that are not sealed with the first key of the ring."""
-        old_letters = letter.c.sealed_by != self._label, ~_IS_PERSONS
-        return self._count(key, key.c.sealed_by != self._label) + self._count(letter, *old_letters)
+        done = {self._label, OF_PERSONS}
+        return sum(sum(counts) for label, counts in self.counts().items() if label not in done)
 
     @reads
     def person_id(self, subject: str) -> str:
         """The id of the person that ``dlq_subject`` calls ``subject``; empty if no person has a key."""
         sealing = sealing_of(self.connection)
-        return sealing.person_id(subject).hex() if sealing.hash_key else ""
+        return sealing.person_id(subject) if sealing.hash_key else ""
 
     @reads
     def has_person(self, person_id: str) -> bool:
         """Whether the person with this id has a key."""
-        return bool(self._count(key, key.c.id == person_id))
+        its = sa.select(key.c.id).where(key.c.id == person_id)
+        return self.connection.execute(its).first() is not None
 
     @writes
     def destroy(self, person_id: str) -> bool:
         """Destroy the key of a person; returns whether there was one. Nothing that it sealed can be read."""
         return self.connection.execute(sa.delete(key).where(key.c.id == person_id)).rowcount > 0
 
-    def rotate(self, *, who: str, on_progress: Callable[[int], object] = lambda _rows: None) -> int:
+    def rotate(
+        self,
+        *,
+        who: str,
+        on_progress: Callable[[int], object] = lambda _rows: None,
+        pause: Pause = time.sleep,
+    ) -> int:
         """Seal everything with the first key of the ring that is not sealed with it; returns how many rows
         were, and audits it. Values that a person's key has sealed stay, and the person's key is sealed again.
         What cannot be read, because its key is missing or it was changed, stays as it is.
 
         :param on_progress: called with the number of rows so far, after each transaction.
+        :param pause: is called then, so that workers come first.
         :raises ContentsSealed: there is no ring.
         """
-        rows, detail = 0, {"key": self._label}
+        rows, detail, pauses = 0, {"key": self._label}, Pauses(pause)
         for table in (key, *_OTHERS, letter):
             after: Sequence[Any] | None = ()
             while after is not None:
                 done, after = self._seal_rows(table, after)
                 rows += done
                 on_progress(rows)
+                pauses.rest()
         if rows:
             self._note(rows, who, detail)
         return rows
@@ -105,9 +110,7 @@ class Keys(StoreRole):
         order = [*table.primary_key.columns]
         following = self._following(table).order_by(*order).limit(TOGETHER)
         if after:
-            # The first half bounds the index: MySQL ignores row comparisons there.
-            is_after = sa.tuple_(*order) > sa.tuple_(*map(sa.literal, after))
-            following = following.where(order[0] >= after[0], is_after)
+            following = following.where(is_after(order, after))
         if after and table is letter:
             # PostgreSQL would read the contents from the first one on.
             following = following.where(content.c.id >= after[0])
@@ -125,16 +128,13 @@ class Keys(StoreRole):
 
     def _following(self, table: sa.Table) -> sa.Select[Any]:
         """The rows of ``table`` that may have to be sealed again, with all that this needs."""
-        named = {*table.primary_key.columns, *(table.c[name] for name in OWNERS[table])}
-        contents = [table.c[name] for name in CONTENTS[table]]
-        if table in _OTHERS:
-            return sa.select(*named, *contents)
-        named.add(table.c.sealed_by)
-        if table is key:
-            return sa.select(*named, *contents)
+        names = {*table.primary_key.columns.keys(), *OWNERS[table], *CONTENTS[table], "sealed_by"}
+        columns = [column for column in table.columns if column.name in names]
+        if table is not letter:
+            return sa.select(*columns)
         # Also those with the new label: a worker whose first key is the old one may have written to them.
-        contents += [content.c[name] for name in CONTENTS[content]]
-        return sa.select(*named, *contents).join(content, OF_LETTER).where(~_IS_PERSONS)
+        contents = (content.c[name] for name in CONTENTS[content])
+        return sa.select(*columns, *contents).join(content, OF_LETTER).where(~_IS_PERSONS)
 
     def _sealed_again(self, table: sa.Table, row: Row) -> dict[str, Any] | None:
         """The row, sealed with the first key; None if it is, or if it cannot be read."""
@@ -142,8 +142,6 @@ class Keys(StoreRole):
             again = sealing_of(self.connection).seal_again(table, row)
         except ContentsSealed:
             return None
-        if table not in _OTHERS:
-            again["sealed_by"] = self._label
         return None if again == row else again
 
     def _write(self, table: sa.Table, rows: Sequence[Row]) -> None:
@@ -170,14 +168,17 @@ class Keys(StoreRole):
             detail=detail,
         )  # fmt: skip
 
-    def _count(self, table: sa.Table, *found: sa.ColumnElement[bool]) -> int:
-        # Of all namespaces, which have one ring.
-        counted = sa.select(sa.func.count()).select_from(table).where(*found)
-        return int(self.connection.execute(counted).scalar_one())
-
     @property
     def _label(self) -> str:
         ring = self._transactions.ring
         if ring is None:
             raise ContentsSealed("There is no key to encrypt with; set dlq_encryption_keys.")
         return ring.label
+
+
+def _counted(connection: Connection, counts: sa.Executable) -> Counter[str]:
+    return +Counter(dict(map(tuple, connection.execute(counts))))
+
+
+def _by_label(table: Any) -> sa.Select[Any]:
+    return sa.select(table.c.sealed_by, sa.func.count()).group_by(table.c.sealed_by)

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.base.codec import dump_json, record_of
 from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import content, group, letter
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -115,9 +115,9 @@ class Regroupings(StoreRole):
     def letters(self, fingerprint: str, ids: Sequence[int]) -> Sequence[Judged]:
         """The letters of a group with these numbers, and the fingerprints that the letters have."""
         these = one_of(self.connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
-        rows = self.connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
         # A letter that cannot be read has no grounds, and keeps its group.
-        shown = sealing_of(self.connection).shown_letters(rows)
+        in_order = _WHOLE.where(*these).order_by(letter.c.id)
+        shown = read_shown(self.connection, letter, in_order)
         found = [(row["id"], letter_from(row)) for row in shown]
         return [
             Judged(
@@ -227,16 +227,12 @@ def _write_grounds(
 ) -> None:
     sealing = sealing_of(connection)
     rows = [
-        {
-            "of_id": one.id,
-            "new_grounds": sealing.seal(letter, row, key, sealing.sealer(sealed_by))["grounds"]
-            if sealed_by
-            else row["grounds"],
-        }
+        {"of_id": one.id, "new_grounds": sealing.seal(letter, row)["grounds"]}
         for one in judged
         if one.after.grounds not in (None, one.letter.grounds)
-        for key, row in [(one.letter.task_id, {"grounds": dump_json(record_of(one.after.grounds))})]
-        for sealed_by in [stored[key].sealed_by]
+        for its in [stored[one.letter.task_id]]
+        for grounds in [dump_json(record_of(one.after.grounds))]
+        for row in [{"task_id": its.task_id, "sealed_by": its.sealed_by, "grounds": grounds}]
     ]
     if rows:
         changed = update(content).where(content.c.id == bindparam("of_id"))

@@ -105,6 +105,12 @@ class UpkeepThread(Leased):
         # The process that ran the operations may have had the lease, and may have died.
         return min(TRY_S, wait_s) if to_do.operations else wait_s
 
+    def end(self) -> None:
+        """Say which of the messages in doubt this worker took, which no process remembers after it; then
+        give up the lease."""
+        self.guarded(lambda: self._dlq.doubts.refresh(self._dlq.store))
+        super().end()
+
     def _release(self, lease: Lease) -> None:
         until = self._monotonic() + TRY_S
         while (left_s := until - self._monotonic()) > 0:

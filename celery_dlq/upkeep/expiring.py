@@ -6,16 +6,27 @@ archive. Open letters never expire.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.archiving import Archiver, chunks
+from celery_dlq.errors import OperationError
 from celery_dlq.retry.policy import Uniform, uniform
-from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct, Portion
+from celery_dlq.store.base import (
+    Expiry,
+    Lease,
+    LetterKey,
+    OngoingAct,
+    Pause,
+    Pauses,
+    Portion,
+)
 from celery_dlq.store.keeping import Holding, Kept
 from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.upkeep.periodic import Periodic
@@ -35,10 +46,6 @@ ASK_S = 600.0
 #: round. All apps that share a store have the same ones.
 LEASE, TURN = "retention", "retention.turn"
 
-#: The share of the time in which a round uses the store, at most. It pauses in between, so that other work
-#: comes first.
-SHARE = 0.25
-
 #: Closed letters that one statement goes through.
 STEP = 5_000
 
@@ -51,9 +58,6 @@ WHO = "retention"
 #: Makes the archiver that moves letters while the lease is held. The name and the mapping are the person
 #: and the detail of the act in the audit.
 NewArchiver = Callable[[Lease, str, Mapping[str, object]], Archiver]
-
-#: Waits this many seconds; returns whether to stop.
-Pause = Callable[[float], bool]
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,7 @@ class _Work:
     removed = 0
 
     def __init__(self, store: Store, pause: Pause, monotonic: Callable[[], float]) -> None:
-        self._store, self._pause, self._monotonic = store, pause, monotonic
-        self._began = monotonic()
+        self._store, self._pauses = store, Pauses(pause, monotonic)
 
     def delete_history(self, retention: Retention) -> None:
         bounds = retention.history_bounds(self._store.now())
@@ -192,14 +195,12 @@ class _Work:
         self._rest()
 
     def _rest(self) -> None:
-        """Pause for as long as the share of the time asks after the work since the last pause.
+        """Pause.
 
         :raises _StoppedError: the round must stop.
         """
-        spent = self._monotonic() - self._began
-        if self._pause(spent * (1 / SHARE - 1)):
+        if self._pauses.rest():
             raise _StoppedError
-        self._began = self._monotonic()
 
 
 def _shown(expiries: Iterable[Expiry]) -> list[dict[str, object]]:
@@ -211,6 +212,27 @@ def _shown(expiries: Iterable[Expiry]) -> list[dict[str, object]]:
         }
         for one in expiries
     ]
+
+
+@contextmanager
+def removing(store: Store, holder: str) -> Iterator[tuple[Lease, Callable[[], bool]]]:
+    """The lease under which letters are removed, until the block ends; and a function that says whether it is
+    still held.
+
+    :param holder: says which act needs it.
+    :raises OperationError: another process has it.
+    """
+    tenure = Tenure(lambda: store, LEASE, f"{holder}/{os.getpid()}/{uuid.uuid4().hex}")
+    lease = tenure.prolong()
+    if lease is None:
+        raise OperationError(
+            "A worker or another command removes letters at the moment. Try again in a minute."
+        )
+    try:
+        with kept(tenure, lease) as is_held:
+            yield lease, is_held
+    finally:
+        tenure.end()
 
 
 class RetentionThread(Periodic):

@@ -79,7 +79,7 @@ def _assigned(detail: Detail, _count: int) -> str:
 #: What was done about an act that needs a second person.
 _OF_REQUESTS = {
     "request": "asked to {} {}", "approve": "approved: {} {}", "refuse": "refused: {} {}",
-    "deny": "was not allowed to answer the request: {} {}", "lapse": "waited too long to {} {}",
+    "deny": "was not allowed to answer the request: {} {}",
 }  # fmt: skip
 
 

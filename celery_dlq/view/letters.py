@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.base.redact import ELIDED, hide_known
 from celery_dlq.model.automation import HeldLetter
 from celery_dlq.model.handling import GroupTicket, Handling
-from celery_dlq.model.headers import trace_of
+from celery_dlq.model.headers import release_of, trace_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import Sending
-from celery_dlq.model.states import Reason
+from celery_dlq.model.states import Reason, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redrive.letter.payload import linked_to
 from celery_dlq.store.base import Change
 from celery_dlq.view.fields import Field, as_record, facts_in, record_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import Fact, counted, json_text, visible_lines
+from celery_dlq.view.times import iso
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -75,7 +76,8 @@ LISTED: Sequence[Field] = (
     Field("worker", "Worker", ORIGIN),
     Field("release", "Release", ORIGIN),
     Field("redrive_count", "Redriven", HISTORY, said=lambda one: counted(one.redrive_count, "time")),
-    Field("due_at", "Next attempt", WHY),
+    Field("due_at", "Next attempt", WHY, said=lambda one: None if sent_when(one) else one.due_at),
+    Field("", "To be sent", WHY, lambda one: sent_when(one)),
     Field("tags", "Tags", ORIGIN),
     Field("route", "Route", ROUTE),
     Field("owner", "Owner of the route", ROUTE),
@@ -95,7 +97,7 @@ LETTER: Sequence[Field] = (
     Field("exchange", "Exchange", MESSAGE, attrgetter("envelope.exchange")),
     Field("routing_key", "Routing key", MESSAGE, attrgetter("envelope.routing_key")),
     Field("", "Priority", MESSAGE, lambda one: json_text(one.envelope.properties.get("priority"))),
-    Field("", "Content", MESSAGE, lambda one: f"{_size(one.envelope.body)} of {one.envelope.content_type}"),
+    Field("", "Content", MESSAGE, lambda one: _content_of(one)),
     Field("canvas", "Part of", MESSAGE),
     Field("body_unread", "Unreadable", MESSAGE, lambda one: linked_to(one.envelope).unread or None),
     Field("errbacks", "Ran when it died", MESSAGE, lambda one: linked_to(one.envelope).tasks),
@@ -169,6 +171,11 @@ class WholeLetter:
         )  # fmt: skip
 
 
+def _content_of(one: DeadLetter) -> str:
+    sent = one.envelope
+    return "" if one.unreadable else f"{_size(sent.body)} of {sent.content_type}"
+
+
 def _key_of(sealed_by: str) -> str:
     key = "the key of its person" if sealed_by.startswith("@") else f"key {sealed_by}"
     return f"with {key}" if sealed_by else ""
@@ -206,6 +213,22 @@ def attempts_in_order(letter: DeadLetter) -> list[tuple[int, Attempt]]:
     begin again with each redrive."""
     first = max(0, letter.attempt_count - len(letter.attempts)) + 1
     return [*enumerate(letter.attempts, first)]
+
+
+def why_title(letter: DeadLetter) -> str:
+    """The heading of the error of a letter."""
+    if letter.reason is Reason.UNSENT:
+        return "Why it was not sent"
+    return "Why it is parked" if letter.state is State.PARKED else "Why it died"
+
+
+def sent_when(letter: DeadLetter) -> str | None:
+    """When a worker sends a message that could not be sent; None for all others."""
+    if letter.reason is not Reason.UNSENT or letter.due_at is None:
+        return None
+    if release_of(letter.envelope.headers) is None:
+        return "as soon as the broker takes it"
+    return f"after {iso(letter.due_at)}, unless a worker says before that it has it"
 
 
 def first_step(reason: Reason) -> str:

@@ -413,7 +413,7 @@ def _check(app: Any) -> None:
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()
-    queue.grouping  # noqa: B018 - imports the recipe for fingerprints
+    queue.grouping, queue.subject_function  # noqa: B018 - imports functions of the user
     if queue.keyring is not None:  # made now, because no letter can be stored without the keys
         keep_from_log(queue.keyring, app.tasks)
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now

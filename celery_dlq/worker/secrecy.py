@@ -54,8 +54,8 @@ def hidden(text: str) -> str:
 
 
 def sealed(text: str) -> str:
-    """``text`` as it may be in the log, if it is nowhere else; ``Keyring.open_text(…, "log")`` opens it."""
-    return text if _ring is None else _ring.seal_text(text, "log")
+    """``text`` as it may be in the log, if it is nowhere else; ``Keyring.open(…, "log")`` opens it."""
+    return text if _ring is None else _ring.seal(text, "log")
 
 
 def traceback_in_log(exc: BaseException) -> str:

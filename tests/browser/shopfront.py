@@ -1,12 +1,13 @@
 """The app of the browser tests; its workers and its Flower import it."""
 
+import json
 import os
 from pathlib import Path
 
 from celery import Celery
 from queues import queue_settings
 
-from celery_dlq import AutoRedrive, DeadLetterQueue, DLQTask, Filter, Timetable
+from celery_dlq import Approval, AutoRedrive, DeadLetterQueue, DLQTask, Filter, Timetable
 from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 
@@ -34,6 +35,11 @@ app.conf.dlq_auto_redrive = [
         owner="payments",
     )
 ]
+
+# Settings of one Flower.
+app.conf.update(json.loads(os.environ["PROJ_SETTINGS"]))
+if "PROJ_APPROVAL" in os.environ:
+    app.conf.dlq_approval = Approval()
 
 if "PROJ_SEARCH_STEP" in os.environ:
     # As if there were a million letters: a page looks at so few of them.

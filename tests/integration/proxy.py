@@ -27,17 +27,23 @@ class Proxy(place.Proxy):
         self._mark = mark
         self._marked: set[_Link] = set()
         self._frozen: set[_Link] = set()
-        self._flows = threading.Event()
+        self._flows, self._answers = threading.Event(), threading.Event()
         self._flows.set()
+        self._answers.set()
         super().__init__(host, port)
 
     def hold(self) -> None:
         """Accept connections and keep them open, but pass nothing on."""
         self._flows.clear()
 
+    def mute(self) -> None:
+        """Pass on what clients send, but hold the answers."""
+        self._answers.clear()
+
     def flow(self) -> None:
         """Pass on the data that was held, and everything after it."""
         self._flows.set()
+        self._answers.set()
 
     def freeze(self) -> int:
         """Pass nothing on for the marked connections that are open; returns their number. New connections are
@@ -57,7 +63,7 @@ class Proxy(place.Proxy):
         """Break all connections, and refuse new ones."""
         super().cut()
         self.thaw()
-        self._flows.set()
+        self.flow()
 
     def _link(self, client: socket.socket, server: socket.socket) -> None:
         link = _Link(client)
@@ -71,6 +77,8 @@ class Proxy(place.Proxy):
                     self._marked.add(link)
                 self._flows.wait()
                 link.flows.wait()
+                if source is not link.client:
+                    self._answers.wait()
                 target.sendall(data)
         self._marked.discard(link)
         # The other direction's thread closes the other end, once it has noticed.

@@ -14,11 +14,15 @@ from celery_dlq import Filter
 from celery_dlq.base.sealing import Keyring, is_sealed
 from celery_dlq.errors import ContentsSealed
 from celery_dlq.spool.directory import Spool
+from celery_dlq.store.base import Pauses
+from celery_dlq.store.database import tables
 from celery_dlq.store.database.sealing import CONTENTS, sealing_of
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.writing.writer import Writer
 
 OLD, NEW = {"old": b"o" * 32}, {"new": b"n" * 32}
+
+NEW_LABEL = Keyring(NEW).label
 
 pytestmark = pytest.mark.on_servers
 
@@ -44,6 +48,10 @@ def died(number, **changes):
     )
 
 
+def rotate(store, on_progress=lambda _rows: None):
+    return store.keys.rotate(who="anna", on_progress=on_progress, pause=lambda _seconds: None)
+
+
 def values_of(store):
     """All values in columns with contents, each with its table and column."""
 
@@ -65,14 +73,13 @@ def test_the_next_key_seals_what_was_clear_and_what_the_old_key_sealed(with_keys
     old.letters.save([died(number) for number in range(5, 250)])
     old.closing.discard(Filter(ids=("task-0007",)), who="anna", why="sold out", now=T0)
     both = with_keys(**NEW, **OLD)
-    assert sum(both.keys.counts().values()) == 250
+    assert sum(letters for letters, _keys in both.keys.counts().values()) == 250
     assert both.keys.left() >= 250
 
     seen = []
-    assert both.keys.rotate(who="anna", on_progress=seen.append) == seen[-1] >= 250
+    assert rotate(both, on_progress=seen.append) == seen[-1] >= 250
     assert both.keys.left() == 0
-    assert both.keys.counts() == {both.keys._label: 250}
-    assert set(both.keys.person_counts()) == {both.keys._label}
+    assert both.keys.counts() == {NEW_LABEL: (250, 1)}
     ring = Keyring(NEW)
     clear = [one for one in values_of(both) if not (is_sealed(one[2]) and ring.is_current(one[2]))]
     assert clear == []
@@ -87,8 +94,19 @@ def test_the_next_key_seals_what_was_clear_and_what_the_old_key_sealed(with_keys
         (found,) = only_new.letters.find(Filter(values=(str(number),)), limit=5).letters
         assert found.task_id == f"task-{number:04}"
     assert only_new.audit.find(act="rotate").rows[0].who == "anna"
-    assert both.keys.rotate(who="anna") == 0
+    assert rotate(both) == 0
     assert both.audit.verify().breaks == []
+
+
+def test_a_text_that_looks_encrypted_is_encrypted_by_a_rotation(with_keys):
+    hostile = Keyring(NEW).seal("no room", "elsewhere")
+    first = died(1).with_(message=hostile, attempts=(attempt(message=hostile),))
+    with_keys().letters.save([first])
+    store = with_keys(**NEW)
+    rotate(store)
+    found = store.letters.get("task-0001")
+    assert [found.message, found.attempts[0].message, found.unreadable] == [hostile, hostile, ""]
+    assert hostile not in {value for _table, _column, value in values_of(store)}
 
 
 def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):
@@ -103,7 +121,7 @@ def test_a_rotation_that_is_killed_after_any_step_is_begun_again(with_keys):
     for tries in range(100):
         left = iter(range(tries))
         with contextlib.suppress(KeyboardInterrupt):
-            both.keys.rotate(who="anna", on_progress=stop)
+            rotate(both, on_progress=stop)
             break
         readable = both.letters.find(Filter(), limit=200).letters
         assert sum(one.message.startswith("no room") for one in readable) == 150
@@ -117,12 +135,12 @@ def test_what_an_old_worker_writes_after_a_rotation_is_sealed_by_the_next_one(wi
     old, both = with_keys(**OLD, **NEW), with_keys(**NEW, **OLD)
     first = died(1)
     old.letters.save([first])
-    both.keys.rotate(who="anna")
+    rotate(both)
     later = replace(attempt(2, redrive=0, minutes=9), message="no room again")
     again = {"attempts": (*first.attempts, later), "last_failed_at": later.failed_at}
     old.letters.save([first.with_(message="no room again", **again)])
     assert "add it again" in with_keys(**NEW).letters.get("task-0001").unreadable
-    assert both.keys.rotate(who="anna") >= 1
+    assert rotate(both) >= 1
     found = with_keys(**NEW).letters.get("task-0001")
     assert [found.message, *(one.message for one in found.attempts)] == [
         "no room again", "bad currency", "no room again",
@@ -136,7 +154,7 @@ def test_a_clear_letter_of_a_person_gets_the_person_s_key_when_it_fails_again(wi
     again = {"attempts": (*first.attempts, later), "last_failed_at": later.failed_at}
     store = with_keys(**OLD)
     store.letters.save([first.with_(subject="customer 7", **again)])
-    assert store.keys.counts() == {"@": 1}
+    assert store.keys.counts()["@"] == (1, 0)
     store.keys.destroy(store.keys.person_id("customer 7"))
     assert "destroyed" in store.letters.get("task-0001").unreadable
 
@@ -144,7 +162,7 @@ def test_a_clear_letter_of_a_person_gets_the_person_s_key_when_it_fails_again(wi
 def test_what_a_missing_key_has_sealed_stays_and_is_counted(with_keys):
     with_keys(**OLD).letters.save([died(1)])
     only_new = with_keys(**NEW)
-    only_new.keys.rotate(who="anna")
+    rotate(only_new)
     assert only_new.keys.left() > 0
     assert "not in dlq_encryption_keys" in only_new.letters.get("task-0001").unreadable
     assert with_keys(**NEW, **OLD).letters.get("task-0001").message == "no room for 1"
@@ -189,8 +207,8 @@ def test_without_a_ring_nothing_rotates(with_keys):
 def test_a_person_s_key_rotates_and_its_letters_stay_readable(with_keys):
     with_keys(**OLD).letters.save([died(1, subject="customer 7")])
     both = with_keys(**NEW, **OLD)
-    assert both.keys.counts() == {"@": 1}
-    both.keys.rotate(who="anna")
+    assert both.keys.counts()["@"] == (1, 0)
+    rotate(both)
     assert both.keys.left() == 0
     assert with_keys(**NEW).letters.get("task-0001").message == "no room for 1"
 
@@ -240,7 +258,7 @@ def test_one_rotation_is_for_all_namespaces_and_audited_once(with_keys, database
         for number, name in enumerate("ab"):
             of([name], OLD).letters.save([died(number, namespace=name)])
         everywhere = of(None, NEW | OLD)
-        assert everywhere.keys.rotate(who="anna") > 0
+        assert rotate(everywhere) > 0
         assert everywhere.keys.left() == 0
         assert len(everywhere.audit.find(act="rotate").rows) == 1
         assert of(["b"], NEW).letters.get("task-0001").message == "no room for 1"
@@ -249,7 +267,28 @@ def test_one_rotation_is_for_all_namespaces_and_audited_once(with_keys, database
 def test_without_the_keys_what_is_written_of_a_person_is_not_sealed_and_raises_nothing(with_keys):
     with_keys(**OLD).letters.save([died(1, subject="customer 7")])
     store = with_keys()
-    [row] = store.transactions.read(
-        lambda connection: [sealing_of(connection).sealer("@" + "0" * 32)]
+    row = {"task_id": "1", "message": "no room"}
+    written = store.transactions.read(
+        lambda connection: sealing_of(connection).seal(tables.attempt, row, "@" + "0" * 32)
     )
-    assert row is None
+    assert written == row
+
+
+def test_a_rotation_pauses_after_each_step_for_three_times_as_long(with_keys, monkeypatch):
+    with_keys(**OLD).letters.save([died(number) for number in range(250)])
+    store = with_keys(**NEW, **OLD)
+    clock, pauses = [0.0], []
+    monkeypatch.setattr(
+        "celery_dlq.store.keys.Pauses", lambda pause: Pauses(pause, lambda: clock[0])
+    )
+
+    def step(_rows):
+        clock[0] += 2.0
+
+    def pause(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    store.keys.rotate(who="anna", on_progress=step, pause=pause)
+    assert len(pauses) > 5
+    assert set(pauses) == {6.0}

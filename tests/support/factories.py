@@ -125,6 +125,19 @@ def parking(task_id: str, due_in_s: float, place: str = "here", **changes: Any) 
     return letter(task_id, attempt(verdict=Verdict.TRANSIENT, delay_s=90.0), **values)
 
 
+def unsent(task_id: str, due_in_s: float = -1.0, **changes: Any) -> DeadLetter:
+    """A message that the broker did not take from its sender."""
+    values = {
+        "reason": Reason.UNSENT,
+        "exception_type": "kombu.exceptions.OperationalError",
+        "message": "[Errno 111] Connection refused",
+        "traceback": "",
+        "worker": "web-1",
+        "explanation": Explanation(verdict=Verdict.TRANSIENT, rule="network.refused"),
+    }
+    return parking(task_id, due_in_s, **{**values, **changes})
+
+
 def operation(operation_id: str = "0a1b2c3d4e5f", **changes: Any) -> Operation:
     """A redrive of everything that failed before a year from :data:`T0`."""
     values = {

@@ -46,16 +46,14 @@ def list_keys(session: Session, form: str) -> None:
 
 
 def _rows(session: Session) -> Iterator[dict[str, Any]]:
-    ring, role = session.queue.keyring, session.queue.store.keys
-    letters, persons = role.counts(), role.person_counts()
+    ring, counts = session.queue.keyring, session.queue.store.keys.counts()
     ours = () if ring is None else ring.labels
-    others = sorted({*letters, *persons} - {*ours, *_OTHERS})
-    for key in (*ours, *others, *(one for one in _OTHERS if letters.get(one))):
+    others = sorted(counts.keys() - {*ours, *_OTHERS})
+    for key in (*ours, *others, *(one for one in _OTHERS if one in counts)):
         state = "missing" if key in others else "first" if key in ours[:1] else "next"
-        yield {
-            "key": key, "state": _OTHERS.get(key, state),
-            "letters": letters.get(key, 0), "persons": persons.get(key, 0),
-        }  # fmt: skip
+        letters, persons = counts.get(key, (0, 0))
+        state = _OTHERS.get(key, state)
+        yield {"key": key, "state": state, "letters": letters, "persons": persons}
 
 
 @keys.command("rotate")
@@ -64,8 +62,9 @@ def rotate(session: Session) -> None:
     """Encrypt everything with the first key that is not yet.
 
     Takes what another key of the ring has encrypted, keys of persons, and what is not encrypted. Works in
-    short steps while workers run. After Ctrl-C or a kill, run it again: it continues. Exits with 4 if letters
-    are left: they were written by workers with another first key, or their key is missing.
+    short steps while workers run, a quarter of the time. After Ctrl-C or a kill, run it again: it continues.
+    Exits with 4 if letters are left: they were written by workers with another first key, or their key is
+    missing.
     """
     role, told = session.queue.store.keys, 0
 

@@ -1,5 +1,5 @@
-"""``dlq requests``: acts that wait for a second person. The command line proves no name, so it approves
-nothing."""
+"""``dlq requests``: acts that wait for a second person. The command line proves no name, so it has no command
+to approve one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import format_option, limit_option, why_option
-from celery_dlq.cli.screens.parts import Column, Facts, Field, Table, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Table, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.view.fields import facts_in
 from celery_dlq.view.requests import REQUEST, request_record
@@ -29,15 +29,18 @@ _named = click.argument("request_id", metavar="ID")
 
 @click.group("requests", cls=NamingGroup, alone="list")
 def requests() -> None:
-    """List, show and refuse acts that wait for a second person."""
+    """List, show and refuse acts that wait for a second person.
+
+    They are approved in Flower, under Dead letters and Requests: no login proves who you are here.
+    """
 
 
 @requests.command("list")
-@limit_option("Show at most this many requests.", default=20)
+@limit_option("Show at most this many that do not wait any more.", default=20)
 @format_option
 @pass_session
 def list_requests(session: Session, limit: int, form: str) -> None:
-    """List requests, newest first."""
+    """List all requests that wait, then others, each newest first."""
     found = session.store.requests.find(limit=limit)
     screen = table_of(_FIELDS, found) if found else "There are no requests."
     session.screen.emit(form, [*map(request_record, found)], screen)
@@ -54,16 +57,8 @@ def show(session: Session, request_id: str, form: str) -> None:
     columns = (Column("LETTER", rigid=True, ids=True), Column("LEFT OUT", fold=True))
     letters = Table(columns, [(task_id, left_out.get(task_id, "")) for task_id in one.letters])
     facts = Facts("Request", facts_in(REQUEST, one, ()))
-    session.screen.emit(form, request_record(one, is_whole=True), facts, letters)
-
-
-@requests.command("approve")
-@_named
-@why_option
-@pass_session
-def approve(session: Session, request_id: str, why: str) -> None:
-    """Say why this command approves nothing: no login proves who you are. Approve in Flower."""
-    session.queue.requests.approve(request_id, who=operator(), why=why)
+    change = Block("Change", one.shown.get("change", ""))
+    session.screen.emit(form, request_record(one, is_whole=True), facts, letters, change)
 
 
 @requests.command("refuse")

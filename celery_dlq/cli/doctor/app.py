@@ -18,7 +18,7 @@ from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.letter.functions import functions_of
-from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
+from celery_dlq.store.base import PARKED_OVERDUE_S, Filter, Unsent
 from celery_dlq.view.automations import AutoWithStatus, autos_with_status
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -181,7 +181,10 @@ def check_capture(session: Session) -> Findings:
 
 
 def check_parked(session: Session) -> Findings:
-    waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
+    retries = Filter(
+        states=frozenset({State.PARKED}), without_reasons=frozenset({Reason.UNSENT})
+    )  # fmt: skip
+    waiting = session.store.counts.letters(retries)
     late = session.store.parked.overdue()
     if late:
         yield warning(
@@ -192,6 +195,45 @@ def check_parked(session: Session) -> Findings:
         )
     else:
         yield ok(f"{counted(waiting, 'parked retry', 'parked retries')}, none overdue")
+
+
+def check_unsent(session: Session) -> Findings:
+    """Whether messages that the broker does not take are kept, and whether those that were kept are sent."""
+    session.load_tasks()
+    app, queue = session.cli.app, session.queue
+    for waiting in session.store.parked.unsent():
+        yield _unsent(session, waiting)
+    modes = {queue.settings.unsent, *(task.dlq_unsent for task in dlq_tasks(app))} - {"raise"}
+    if not modes:
+        return
+    yield ok(
+        f"messages that the broker does not take are kept, for workers on the broker {queue.hold.place}; run "
+        "doctor where they are sent, too, with the environment of the web server: it must name the same "
+        "broker, and reach the store and a spool"
+    )
+    others = other_tasks(app)
+    if others and queue.settings.unsent in modes:
+        yield warning(
+            f"{named(task.name for task in others)}: another base class, so if it is unknown whether the "
+            f"broker has taken a message, it may run twice: {page('unsent')}"
+        )
+
+
+def _unsent(session: Session, waiting: Unsent) -> Finding:
+    """The messages that wait for one broker."""
+    waited_s = (session.store.now() - waiting.since).total_seconds()
+    many = counted(waiting.messages, "unsent message")
+    if waited_s < PARKED_OVERDUE_S:
+        return ok(f"{many} will be sent to the broker {waiting.place}")
+    since = f"the first of them not sent for {duration(waited_s)}"
+    if waiting.place == session.queue.hold.place:
+        why = "the broker does not take them, or no worker on it runs; see the checks broker and workers"
+        return warning(f"{many}, {since}: {why}")
+    return warning(
+        f"{many} for the broker {waiting.place}, {since}: workers of this app send to the broker "
+        f"{session.queue.hold.place}; set the same broker_url where messages are sent, and let workers of "
+        f"this app send these: {session.command('unpark', '--reason', 'unsent')}"
+    )
 
 
 def check_circuits(session: Session) -> Findings:

@@ -42,6 +42,7 @@ CHECKS: tuple[tuple[str, bool, Check], ...] = (
     ("routes", True, app.check_routes),
     ("capture", True, app.check_capture),
     ("parked", False, app.check_parked),
+    ("unsent", False, app.check_unsent),
     ("circuits", False, app.check_circuits),
     ("acks", True, broker.check_acks),
     ("auto", True, app.check_automations),

@@ -99,27 +99,28 @@ def _store_file(path: str) -> Findings:
 def check_keys(session: Session) -> Findings:
     """Whether all letters are encrypted, and can be read here. Nothing, if there are neither keys nor
     encrypted letters."""
-    ring, role = session.queue.keyring, session.queue.store.keys
-    letters, persons = role.counts(), role.person_counts()
-    clear = letters.get("", 0)
+    ring, counts = session.queue.keyring, session.queue.store.keys.counts()
+    letters = Counter({label: number for label, (number, _keys) in counts.items()})
+    clear = letters[""]
     if ring is None:
-        if sealed := sum(letters.values()) - clear:
+        if sealed := letters.total() - clear:
             yield warning(
                 f"{counted(sealed, 'encrypted letter')}, but dlq_encryption_keys is not set here, so their "
                 "contents cannot be read; set it"
             )
         return
-    for label in sorted({*letters, *persons} - {*ring.labels, "@", ""}):
+    for label in sorted(counts.keys() - {*ring.labels, "@", ""}):
+        of_letters, of_persons = counts[label]
         yield failure(
             f"the key {label} is not in dlq_encryption_keys, so the contents of "
-            f"{counted(letters.get(label, 0), 'letter')} and {counted(persons.get(label, 0), 'key')} of "
+            f"{counted(of_letters, 'letter')} and {counted(of_persons, 'key')} of "
             "persons cannot be read; add it again"
         )
     if clear:
         rotate = session.command("keys", "rotate")
         yield warning(f"{counted(clear, 'letter')} not encrypted; to encrypt them, run: {rotate}")
-    by_key = [f"{letters.get(label, 0):,} with {label}" for label in ring.labels]
-    yield ok(f"letters: {', '.join(by_key)}, {letters.get('@', 0):,} with keys of persons")
+    by_key = [f"{letters[label]:,} with {label}" for label in ring.labels]
+    yield ok(f"letters: {', '.join(by_key)}, {letters['@']:,} with keys of persons")
 
 
 def check_clock(session: Session) -> Findings:

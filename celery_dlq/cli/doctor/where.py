@@ -30,6 +30,7 @@ from celery_dlq.recorder.segment import SUFFIX, message_from, read
 from celery_dlq.redrive.broker.queues import InRedis, open_presence
 from celery_dlq.spool.segment import decode
 from celery_dlq.view import times
+from celery_dlq.view.letters import sent_when
 
 
 class Place(str, Enum):
@@ -167,10 +168,15 @@ def _guarded(name: str, ask: Callable[[], Answer]) -> Answer:
 
 def _store(letter: DeadLetter | None) -> Answer:
     if letter is None:
-        return Answer("store", None, "no letter and no parked retry has this id")
+        return Answer("store", None, "no letter and no parked message has this id")
     at = times.iso(letter.last_failed_at)
     text = f"{letter.task}, {letter.reason.value}, {letter.exception_type}, last failed at {at}"
-    if letter.due_at is not None:
+    if sent := sent_when(letter):
+        text = (
+            f"{letter.task} waits in the store to be sent: the broker did not take it from {letter.worker} "
+            f"at {at} ({letter.exception_type}); a worker sends it {sent}"
+        )
+    elif letter.due_at is not None:
         text = f"{text}, due at {times.iso(letter.due_at)}"
     return Answer("store", _OF_STATE[letter.state], text)
 

@@ -15,7 +15,6 @@ from celery_dlq.archive.reading import Finding, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.base.codec import dump_json
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
-from celery_dlq.cli.letters.removal import removing
 from celery_dlq.cli.options import (
     MAIN_FILTERS,
     Chosen,
@@ -31,6 +30,7 @@ from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import ContentsSealed, UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.store.base import Filter
+from celery_dlq.upkeep.expiring import removing
 from celery_dlq.view.letters import ERROR, LETTER
 from celery_dlq.view.records import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, some, visible
@@ -82,7 +82,7 @@ def run(session: Session, chosen: Chosen, wanted: Filter) -> None:
     archive = session.queue.archive
     wanted = select(session, chosen, wanted, CLOSED_STATES)
     failed = confirm_act(session, "Archive {}?", wanted, chosen)
-    with removing(session, "dlq archive run") as (lease, _pause):
+    with removing(session.store, "dlq archive run") as (lease, _):
         moved = archive.move(wanted, lease, who=operator())
     session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'list')}")
     leave(PARTLY if failed else DONE)

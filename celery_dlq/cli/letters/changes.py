@@ -28,7 +28,7 @@ from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.text import counted
 
-_RETRIES = ("parked retry", "parked retries")
+_PARKED = ("parked message", "parked messages")
 
 #: Ids that are written out in a command.
 _NAMED = 10
@@ -47,7 +47,7 @@ def discard(session: Session, chosen: Chosen, wanted: Filter, why: str, undo: bo
         return
     if not why:
         raise click.UsageError("A letter is discarded with a reason; add: --why TEXT")
-    wanted = select(session, chosen, wanted, {State.DEAD})
+    wanted = select(session, chosen, wanted, wanted.wanted_states & {State.DEAD, State.PARKED})
     failed = confirm_act(session, "Discard {}?", wanted, chosen)
     named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
@@ -75,16 +75,21 @@ def _undiscard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> No
 @selection_options
 @pass_session
 def unpark(session: Session, chosen: Chosen, wanted: Filter) -> None:
-    """Run parked retries now, before they are due.
+    """Send parked messages now, before they are due.
 
     A worker of this app sends them within seconds, even if they were parked on a broker that the app no
-    longer uses.
+    longer uses, or could not be sent to another address of its broker.
     """
     wanted = select(session, chosen, wanted, {State.PARKED})
-    failed = confirm_act(session, "Run {} now?", wanted, chosen, things=_RETRIES)
+    failed = confirm_act(session, "Send {} now?", wanted, chosen, things=_PARKED)
     done = session.queue.unpark(wanted, who=operator())
+    if not done:
+        session.error(
+            "Nothing was changed, because the messages are being sent, or may have been sent."
+        )
+        leave(FAILED)
     others = session.command("list", "--state", "parked")
-    session.done(f"A worker will send {counted(done, *_RETRIES)} now. See the others: {others}")
+    session.done(f"A worker will send {counted(done, *_PARKED)} now. See the others: {others}")
     leave(PARTLY if failed else DONE)
 
 

@@ -1,14 +1,11 @@
 """``dlq delete``, ``retention`` and ``forget``: remove letters for ever, by hand, by their age, or because
-they are of one person; and the lease under which one process at a time removes letters."""
+they are of one person."""
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -31,9 +28,8 @@ from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import OpenLetters, RepairError
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Filter, Lease
-from celery_dlq.store.tenure import Tenure, kept
-from celery_dlq.upkeep.expiring import LEASE
+from celery_dlq.store.base import Filter
+from celery_dlq.upkeep.expiring import removing
 from celery_dlq.view.stats import age_of, holding_record, letters_of
 from celery_dlq.view.text import byte_size, counted, some
 
@@ -50,33 +46,6 @@ _FIELDS: Sequence[Field] = (
     (Column("IN 7 D", right=True, from_width=100), lambda row: row.kept.within_week),
     (Column("OLDEST", rigid=True), lambda row: row.kept.oldest_closed_at),
 )
-
-
-@contextmanager
-def removing(session: Session, command: str) -> Iterator[tuple[Lease, Callable[[float], bool]]]:
-    """The lease, until the ``with`` block ends, and a function that waits for a number of seconds and says
-    whether the lease was lost. Ends the command if another process has the lease.
-
-    :param command: names the holder.
-    """
-    holder = f"{command}/{os.getpid()}/{uuid.uuid4().hex}"
-    tenure = Tenure(lambda: session.queue.store, LEASE, holder)
-    lease = tenure.prolong()
-    if lease is None:
-        session.error(
-            "A worker or another command removes letters at the moment. Try again in a minute."
-        )
-        leave(FAILED)
-    try:
-        with kept(tenure, lease) as is_held:
-            yield lease, lambda seconds: _wait(seconds) or not is_held()
-    finally:
-        tenure.end()
-
-
-def _wait(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
 
 
 @click.command("delete", cls=HeadedCommand)
@@ -144,13 +113,18 @@ def run(session: Session) -> None:
     With dlq_archive_url, letters are moved into the archive.
     """
     engine = session.queue.retention
-    with removing(session, "dlq retention run") as (lease, pause):
-        ended = engine.run(lease, pause, who=operator())
+    with removing(session.store, "dlq retention run") as (lease, is_held):
+        ended = engine.run(lease, lambda seconds: _wait(seconds) or not is_held(), who=operator())
     done = "Deleted" if session.queue.settings.archive_url is None else "Archived"
     session.done(f"{done} {counted(ended.letters, *LETTERS)}.")
     if not ended.is_over:
         session.error("It was stopped before its end: another process has taken over.")
         leave(PARTLY)
+
+
+def _wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
 
 #: Names that a remark lists.
@@ -210,7 +184,7 @@ def forget(
     if not yes:
         session.screen.show(*places_of(found))
     confirm(session, question(found), count=2, yes=yes)
-    with removing(session, "dlq forget") as (lease, _pause):
+    with removing(session.store, "dlq forget") as (lease, _):
         result = erasure.carry_out(found, lease, who=operator(), why=why)
     session.done(result_of(result))
     left = _look(session, erasure)
@@ -299,7 +273,10 @@ def remarks(found: ErasurePlan, command: Command) -> Iterator[str]:
     if found.has_key:
         yield "The person's key stays until no message needs it. Run this again."
     if found.parked:
-        yield f"These wait for a retry, and stay: {some(found.parked)}. Run this again when they have run."
+        yield (
+            f"These wait in the store to be sent, and stay: {some(found.parked)}. Run this again when they "
+            "have run."
+        )
     for file in found.spooled:
         yield from _of_file(file, command)
     for task_id, reason in [*found.unread.items()][:_NAMED]:

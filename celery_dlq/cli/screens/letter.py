@@ -161,10 +161,7 @@ def letter_parts(whole: WholeLetter, command: Command, *, with_body: bool = Fals
         (name, json_text(value)) for name, value in headers if value not in (None, [], {}, 0)
     )
     return [
-        Facts(
-            "Why it is parked" if letter.state is State.PARKED else "Why it died",
-            whole.facts(view.WHY, view.ROUTE),
-        ),
+        Facts(view.why_title(letter), whole.facts(view.WHY, view.ROUTE)),
         Facts(HELD, holding(whole.hold) if whole.hold else []),
         Block("Error", f"{kind}: {letter.message}" if letter.message else kind),
         table_of(_ATTEMPT_FIELDS, view.attempts_in_order(letter), "Attempts"),
@@ -209,9 +206,10 @@ def next_step(letter: DeadLetter, command: Command) -> str:
     if letter.state is State.REDRIVEN:
         return f"wait for its outcome; if none arrives: {redrive} --state redriven"
     if letter.state is State.PARKED:
-        return (
-            f"nothing, it runs when it is due; to run it now: {command('unpark', letter.task_id)}"
-        )
+        sent, unpark = view.sent_when(letter), command("unpark", letter.task_id)
+        if sent:
+            return f"nothing, a worker sends it {sent}; to have it sent by this app's workers: {unpark}"
+        return f"nothing, it runs when it is due; to run it now: {unpark}"
     if letter.state is State.DISCARDED:
         return f"nothing, it is discarded; to reopen it: {command('discard', '--undo', letter.task_id)}"
     return f"nothing, it succeeded; see the others: {command('list')}"

@@ -42,7 +42,7 @@ _DONE = {
     "edited": "The message was changed. Redrive it to send it.",
     "discarded": "The letter was discarded.",
     "undiscarded": "The letter was reopened.",
-    "unparked": "A worker will send the retry within seconds.",
+    "unparked": "A worker will send it within seconds.",
     "redriven": "A worker will send the letter within seconds.",
     "edited-redriven": "The message was changed. A worker will send it within seconds.",
 }

@@ -48,8 +48,9 @@ MOST_SET, SET_LIMIT = 20, 2_000
 #: The characters that begin a JSON value which is not a number or a word.
 _BEGINS_JSON = ("{", "[", '"')
 
-#: The states from which letters can be discarded; the first by default, the others only on request.
+#: The states from which letters can be discarded; and those that need not be named, if the filter finds them.
 DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
+_WITHOUT_NAME = (State.DEAD, State.PARKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +86,13 @@ def discardable(wanted: Filter) -> Filter:
 
     :raises FilterError: it names only other states.
     """
-    states = wanted.states & set(DISCARDABLE)
-    if wanted.states and not states:
+    states = wanted.wanted_states & set(DISCARDABLE if wanted.states else _WITHOUT_NAME)
+    if not states:
         named = ", ".join(sorted(state.value for state in wanted.states))
         raise FilterError(
             f"Letters that are {named} cannot be discarded; only dead, redriven or parked ones can."
         )
-    return replace(wanted, states=states or frozenset({State.DEAD}))
+    return replace(wanted, states=states)
 
 
 def _requested(wanted: Filter, taken: Filter) -> Filter:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.request import limit_of, reason_in
-from celery_dlq.model.request import Request, RequestState
+from celery_dlq.model.request import Request, RequestState, is_same_person
 from celery_dlq.view.fields import facts_in
 from celery_dlq.view.requests import REQUEST, request_record
 
@@ -28,7 +27,7 @@ class Requests(Handler):
     tab = "requests"
 
     async def get(self) -> None:
-        """The newest requests."""
+        """All requests that wait, and the newest others."""
         limit = limit_of(self.known_values(*(("limit",) if self.is_api else ())))
         found = await self.site.ask(lambda store: store.requests.find(limit=limit))
         if self.is_api:
@@ -53,7 +52,8 @@ class OneRequest(Handler):
         self.page(
             "request", one, facts=[fact for fact in facts_in(REQUEST, one, ()) if fact[1]],
             why_not=one.why_not_approved(self.actor) if is_open else "", is_open=is_open,
-            named=[*one.letters][:_NAMED], done=ACTS.get("".join(given.get("done", ())), ""),
+            is_own=is_same_person(self.actor, one.who), named=[*one.letters][:_NAMED],
+            done=ACTS.get("".join(given.get("done", ())), ""),
         )  # fmt: skip
 
 
@@ -66,13 +66,10 @@ class Decide(Handler):
         """Run the act, once per form."""
         act, who = self.act, self.actor
         why = reason_in(self.act_values(f"request {request_id}", "why"))
-
-        def decide(queue: DeadLetterQueue) -> Request:
-            answer = queue.requests.approve if act == "approve" else queue.requests.refuse
-            return answer(request_id, who=who, why=why)
-
         try:
-            decided = await self.site.act(decide)
+            decided: Request = await self.site.act(
+                lambda queue: getattr(queue.requests, act)(request_id, who=who, why=why)
+            )
         except NotYet:  # it goes on, as an erasure of many letters does
             decided = await self.site.ask(lambda store: store.requests.get(request_id))
         if self.is_api:

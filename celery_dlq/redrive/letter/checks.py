@@ -4,7 +4,7 @@ and its arguments against the task's signature. A letter that fails a check is s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
 from celery_dlq.redrive.broker.message import reason
 from celery_dlq.redrive.broker.queues import Targets
-from celery_dlq.redrive.gate import why_never, why_not_alone
+from celery_dlq.redrive.gate import why_held
 from celery_dlq.redrive.letter.chords import ChordMember, members_of, why_not_whole
 from celery_dlq.redrive.letter.payload import OpenLetter, Payload, task_of
 
@@ -58,23 +58,24 @@ class Checks:
         app: Any,
         orders: Orders,
         queues: Queues = None,
-        is_approved: Callable[[], bool] = lambda: True,
+        is_approved: bool = True,
     ) -> None:
         self._app, self._checking = app, orders.checking
-        self._queues, self._is_approved = queues, cache(is_approved)
+        self._queues, self._is_approved = queues, is_approved
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._call_of = cache(lambda task: Call(app.tasks[task]))
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
         self._passed: set[tuple[str, ...]] = set()
 
-    def check(self, opened: OpenLetter, now: datetime) -> Checked:
+    def check(self, opened: OpenLetter, now: datetime, origin: str = "") -> Checked:
         """Whether the letter may be sent.
 
+        :param origin: its task before its repair, if that was another one.
         :raises RedriveError: the result backend does not answer.
         """
         letter = opened.letter
         try:
-            why_not = self._why_not(letter, now)
+            why_not = self._why_not(letter, now, origin)
             # Without a task, its body may be anything.
             is_over = why_not is not None or letter.task == NO_TASK
             return Checked(why_not) if is_over else self._checked_body(opened, now)
@@ -83,18 +84,18 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - a message may hold anything
             return Checked(f"it cannot be checked ({reason(error)}); repair it, or discard it")
 
-    def _why_not(self, letter: DeadLetter, now: datetime) -> str | None:
+    def _why_not(self, letter: DeadLetter, now: datetime, origin: str) -> str | None:
         """All checks but those of the body, in the order in which their reasons count."""
         task, envelope = task_of(letter), letter.envelope
-        route = letter.task, task, envelope.queue, envelope.exchange
+        route = origin, letter.task, task, envelope.queue, envelope.exchange
         if route in self._passed:
             return why_excluded(letter, self._checking, now)
         why = (
             (None if envelope.queue or envelope.exchange else _NO_PLACE)
             or why_no_task(self._app, letter.task)
             or why_no_task(self._app, task)
-            or why_never(self._app, letter.task, task)
-            or self._why_not_approved(letter.task, task)
+            or why_held(self._app, "never", origin, letter.task, task)
+            or self._why_not_approved(origin, letter.task, task)
             or why_excluded(letter, self._checking, now)
             or _why_forbidden(letter.queue, self._queues)
             or self._targets.why_not(letter.queue)
@@ -104,8 +105,8 @@ class Checks:
         return why
 
     def _why_not_approved(self, *tasks: str) -> str | None:
-        why = why_not_alone(self._app, *tasks)
-        return why if why and not self._is_approved() else None
+        why = why_held(self._app, "approve", *tasks)
+        return why if why and not self._is_approved else None
 
     def _checked_body(self, opened: OpenLetter, now: datetime) -> Checked:
         letter, task = opened.letter, task_of(opened.letter)

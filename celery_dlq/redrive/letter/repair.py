@@ -9,7 +9,7 @@ broker other queues, and the result backend may have forgotten a chord.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -178,6 +178,8 @@ class Preparation:
 
     repairs: Repairs
     checks: Checks
+    #: The letters that a second person has approved, by task id; None if no one has.
+    approved: Mapping[str, str] | None
 
     def prepare(self, letter: DeadLetter, now: datetime) -> Prepared:
         """``letter`` as it would be sent. An error in it is its ``why_not``.
@@ -188,7 +190,7 @@ class Preparation:
         made = self.repairs.repaired(letter, now)
         if made.why_not is not None:
             return made
-        why_not, doubt, members = self.checks.check(made.opened, now)
+        why_not, doubt, members = self.checks.check(made.opened, now, letter.task)
         return made._replace(why_not=why_not, doubt=doubt, members=members)
 
 
@@ -201,9 +203,9 @@ def preparation_of(
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     repairs = Repairs(context.app, orders.repair, context.redactor)
-    has_approved, queues = context.store.requests.has_approved, context.settings.redrive_queues
-    is_approved = functools.partial(has_approved, operation) if operation else lambda: True
-    return Preparation(repairs, Checks(context.app, orders, queues, is_approved))
+    approved = context.store.requests.approved(operation) if operation else {}
+    checks = Checks(context.app, orders, context.settings.redrive_queues, approved is not None)
+    return Preparation(repairs, checks, approved)
 
 
 def upgraded(app: Any, letter: DeadLetter) -> DeadLetter:

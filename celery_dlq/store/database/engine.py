@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import exc
+from sqlalchemy import NullPool, exc
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
+from sqlalchemy.engine import Dialect as SQLAlchemyDialect
 
 from celery_dlq.errors import NamespaceError
 from celery_dlq.store.database.client import Client
@@ -62,6 +63,8 @@ class Database:
         self._connections: dict[int, Connections] = {}
         # By process, too, because a fork may happen while another thread of the parent writes.
         self._writing: dict[int, threading.Lock] = {}
+        #: The compiled statements of joined transactions.
+        self._joined: dict[Any, Any] = {}
 
     @property
     def engine(self) -> Engine:
@@ -114,6 +117,24 @@ class Database:
                 return work(connection)
             finally:
                 connection.invalidate()
+
+    def join(
+        self, connection: Any, dialect: SQLAlchemyDialect | None, work: Callable[[Connection], T]
+    ) -> T:
+        """The result of ``work``, done in the transaction that the application has begun on ``connection``,
+        and which it ends. Errors are those of the driver, or SQLAlchemy's.
+
+        :param connection: a driver's, to this database.
+        :param dialect: fits the driver; None for the store's own.
+        """
+        own = self.engine
+        options = {**own.get_execution_options(), "compiled_cache": self._joined}
+        pool = NullPool(lambda: _Lent(connection))
+        joined = Engine(
+            pool, dialect or own.dialect, own.url, execution_options=options, hide_parameters=True
+        )
+        with joined.connect() as lent:
+            return work(lent)
 
     def close(self) -> None:
         """Close this process's connections; the next use opens new ones."""
@@ -173,6 +194,21 @@ class Database:
             if isinstance(error, exc.StatementError) and isinstance(error.orig, NamespaceError):
                 raise error.orig from None
             raise self.dialect.store_error(error, self.url) from error
+
+
+class _Lent:
+    """A driver's connection whose transaction, and which itself, is ended by the application."""
+
+    def __init__(self, connection: Any) -> None:
+        self._lent = connection  # SQLAlchemy reads an attribute ``_connection`` of some
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lent, name)
+
+    def rollback(self) -> None:
+        """Does nothing, and neither do the others."""
+
+    commit = close = rollback
 
 
 def _begin(engine: Engine, *, writes: bool) -> tuple[Connection, Transaction]:

@@ -13,7 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from celery_dlq.base.sealing import KEY_SIZE, Keyring, PersonKey, is_sealed, needed
+from celery_dlq.base.sealing import (
+    KEY_SIZE,
+    Keyring,
+    PersonKey,
+    is_sealed,
+    marked_clear,
+    needed,
+    without_mark,
+)
 from celery_dlq.errors import ContentsSealed
 from celery_dlq.settings import own
 from celery_dlq.store.database import tables
@@ -84,96 +92,95 @@ class Sealing:
 
     def __init__(self, connection: Connection, ring: Keyring | None, *, writes: bool) -> None:
         self._connection, self.ring, self._writes = connection, ring, writes
-        self._persons: dict[bytes, bytes | None] = {}
+        self._persons: dict[str, bytes | None] = {}
         self._hash_key = b""
 
-    def seal(
-        self, table: sa.Table, row: Row, owner: str, person: PersonKey | None = None
-    ) -> dict[str, Any]:
-        """``row`` with its contents sealed, so that they can be read only as those of ``owner``. The row of a
-        letter may have the columns of its contents, too.
+    def seal(self, table: sa.Table, row: Row, sealed_by: str = "") -> dict[str, Any]:
+        """``row`` with its contents sealed, so that they can be read only as those of what it is about. The
+        row of a letter may have the columns of its contents, too.
 
-        :param owner: what the row is about: the task id, the fingerprint or the id of the operation, as it is
-            stored.
-        :param person: the person whose key seals them.
+        :param sealed_by: of the letter, if the row does not have it: the key of its person seals the row.
         """
-        if self.ring is None:
-            return dict(row)
-        sealed = {
-            name: seal(row[name], _place(table, owner, name), person)
+        sealed_by = row.get("sealed_by", sealed_by)
+        if _is_clear(table, sealed_by):
+            return {**row}
+        given = {
+            name: row[name]
             for name in _names(table)
             if row.get(name) or (name == "body" and name in row)
-            for seal in [self.ring.seal_text if isinstance(row[name], str) else self.ring.seal]
+        }
+        if self.ring is None:
+            return {**row, **{name: marked_clear(value) for name, value in given.items()}}
+        seal, owner, person = self.ring.seal, owner_of(table, row), self._sealer(sealed_by)
+        sealed = {
+            name: seal(value, _place(table, owner, name), person) for name, value in given.items()
         }
         return {**row, **sealed}
 
-    def open(
-        self, table: sa.Table, row: Row, owner: str, sealed_by: str | None = None
-    ) -> dict[str, Any]:
+    def seal_for_letters(self, table: sa.Table, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """:meth:`seal` for rows that belong to stored letters, by task id."""
+        labels = dict[str, str]()
+        if self.ring is not None:
+            its, ids = tables.letter.c, sorted({row["task_id"] for row in rows})
+            named = sa.select(its.task_id, its.sealed_by).where(its.sealed_by.startswith("@"))
+            these = dialect_of(self._connection).one_of(its.task_id, ids)
+            labels = dict(map(tuple, self._connection.execute(named.where(these))))
+            self.find_persons(labels.values())
+        return [self.seal(table, row, labels.get(row["task_id"], "")) for row in rows]
+
+    def open(self, table: sa.Table, row: Row, sealed_by: str = "") -> dict[str, Any]:
         """``row`` with its contents as they were before :meth:`seal`. Contents that are not sealed stay as
         they are, unless the others of the row are sealed.
 
-        :param sealed_by: of the letter, if the row does not have it; None if it is unknown.
+        :param sealed_by: of the letter, if the row does not have it.
         :raises ContentsSealed: a key is not at hand or was destroyed, or a value was changed or moved.
         """
+        row = {**row}
         sealed_by = row.get("sealed_by", sealed_by)
-        if sealed_by == "":  # a letter's text may look like a sealed one
-            return dict(row)
-        given = {name: row[name] for name in _names(table) if name in row}
-        sealed = {name for name, value in given.items() if value and is_sealed(value)}
+        if _is_clear(table, sealed_by):
+            return row
+        given = {name: row[name] for name in _names(table) if row.get(name)}
+        sealed = {name for name, value in given.items() if is_sealed(value)}
         if sealed_by or (sealed and table in _WHOLLY):
-            for name in sorted(given.keys() - sealed):
-                if given[name] or name in _NEVER_EMPTY:
-                    raise ContentsSealed(
-                        f"The {name} was changed: it is not encrypted, and the rest is; it is not used."
-                    )
-        return {**row, **{one: self._open(given[one], _place(table, owner, one)) for one in sealed}}
+            never_empty = row.keys() & _NEVER_EMPTY.intersection(_names(table))
+            for name in sorted((given.keys() | never_empty) - sealed):
+                raise ContentsSealed(
+                    f"The {name} was changed: it is not encrypted, and the rest is; it is not used."
+                )
+        row |= {name: without_mark(given[name]) for name in given.keys() - sealed}
+        if sealed:
+            ring, owner = needed(self.ring), owner_of(table, row)
+            for name in sealed:
+                row[name] = ring.open(given[name], _place(table, owner, name), self._secret)
+        return row
 
     def shown(
-        self, table: sa.Table, row: Row, owner: str, sealed_by: str | None = None
-    ) -> dict[str, Any]:
-        """:meth:`open` for screens. If the contents cannot be read, they are empty, and ``unreadable`` says
-        why."""
-        try:
-            return self.open(table, row, owner, sealed_by)
-        except ContentsSealed as error:
-            empty = {name: _UNREAD.get(name, "") for name in _names(table) if name in row}
-            return {**row, **empty, "unreadable": str(error)}
-
-    def shown_letters(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """:meth:`shown` for the rows of letters."""
-        given = [*rows]
-        self.find_persons(row["sealed_by"] for row in given)
-        return [self.shown(tables.letter, row, row["task_id"]) for row in given]
+        self, table: sa.Table, rows: Iterable[Row], sealed_by: str = ""
+    ) -> list[dict[str, Any]]:
+        """:meth:`open` for screens. If the contents of a row cannot be read, they are empty, and
+        ``unreadable`` says why."""
+        given = [{**row} for row in rows]
+        self.find_persons(row.get("sealed_by", "") for row in given)
+        return [self._shown(table, row, sealed_by) for row in given]
 
     def find_persons(self, sealed_by: Iterable[str]) -> None:
         """Read the keys of the persons that these name, together; those that cannot be read are left out."""
         with contextlib.suppress(ContentsSealed):
-            self._find(bytes.fromhex(one[1:]) for one in sealed_by if one.startswith("@"))
+            self._find(one[1:] for one in sealed_by if one.startswith("@"))
+
+    def make_persons(self, subjects: Iterable[str]) -> None:
+        """Make the keys of the persons who have none."""
+        if self.ring is not None:
+            ids = {self.person_id(one) for one in subjects if one}
+            self._find(ids)
+            self._persons |= self._made(sorted(one for one in ids if self._persons[one] is None))
 
     def label_for(self, subject: str) -> str:
         """``sealed_by`` of a letter about the person ``subject``; empty for none. Makes the person's key."""
         if self.ring is None:
             return ""
-        return f"@{self.person(subject).id.hex()}" if subject else self.ring.label
-
-    def sealer(self, sealed_by: str) -> PersonKey | None:
-        """The person whose key seals what is written of a letter; None if the ring does, also because the
-        person's key was destroyed."""
-        try:
-            return self.person_of(sealed_by)
-        except ContentsSealed:
-            return None
-
-    def persons_of(self, task_ids: Sequence[str]) -> dict[str, PersonKey | None]:
-        """The key that seals what belongs to each letter (an id as it is stored), if it is a person's."""
-        if self.ring is None:
-            return {}
-        letter = tables.letter
-        these = dialect_of(self._connection).one_of(letter.c.task_id, sorted(set(task_ids)))
-        its = sa.select(letter.c.task_id, letter.c.sealed_by)
-        named = self._connection.execute(its.where(these, letter.c.sealed_by.startswith("@")))
-        return {row.task_id: self.sealer(row.sealed_by) for row in named}
+        self.make_persons([subject])
+        return f"@{self.person_id(subject)}" if subject else self.ring.label
 
     def seal_again(self, table: sa.Table, row: Row) -> dict[str, Any]:
         """``row`` with its contents sealed with the first key of the ring. Those that are sealed with it stay
@@ -181,38 +188,22 @@ class Sealing:
 
         :raises ContentsSealed: as :meth:`open`.
         """
-        owner, ring, old = owner_of(table, row), self.ring, {}
-        for name in _names(table):
-            if (row[name] or name == "body") and not (
-                ring and is_sealed(row[name]) and ring.is_current(row[name])
-            ):
-                old[name] = row[name]
-        named = {name: row[name] for name in ("sealed_by",) if name in row}
-        return {**row, **self.seal(table, self.open(table, {**old, **named}, owner), owner)}
-
-    def person(self, subject: str) -> PersonKey:
-        """The key of the person ``subject``; a new one if there is none."""
-        return self.people([subject])[subject]
-
-    def people(self, subjects: Iterable[str]) -> dict[str, PersonKey]:
-        """The keys of persons by their names; new ones for those that have none."""
-        ids = {subject: self.person_id(subject) for subject in sorted(set(subjects))}
-        self._find(ids.values())
-        missing = [one.hex() for one in ids.values() if self._persons[one] is None]
-        made = self._made(sorted(missing)) if missing else {}
-        self._persons |= {bytes.fromhex(one): secret for one, secret in made.items()}
-        return {
-            subject: PersonKey(person_id, self._persons[person_id] or b"")
-            for subject, person_id in ids.items()
+        is_clear, ring = row.get("sealed_by") == "", needed(self.ring)
+        done = {
+            one for one in _names(table) if row[one] and not is_clear and ring.is_current(row[one])
         }
+        old = self.open(table, {name: row[name] for name in row.keys() - done})
+        label = {"sealed_by": ring.label} if "sealed_by" in row else {}
+        return {**row, **self.seal(table, {**old, **label})}
 
-    def person_id(self, subject: str) -> bytes:
-        """The id of a person, which does not tell the name to those who lack the ring: 16 bytes. Apps with
-        other namespaces have other persons."""
+    def person_id(self, subject: str) -> str:
+        """The id of a person, which does not tell the name to those who lack the ring: 32 hexadecimal digits.
+        Apps with other namespaces have other persons."""
         namespace = own(seen(self._connection))
         said = f"{namespace}{chr(0)}{subject}".encode("utf-8", "surrogatepass")
-        hashed = hashlib.blake2b(said, digest_size=16, key=self.hash_key, person=b"person")
-        return hashed.digest()
+        return hashlib.blake2b(
+            said, digest_size=16, key=self.hash_key, person=b"person"
+        ).hexdigest()
 
     @property
     def hash_key(self) -> bytes:
@@ -227,45 +218,42 @@ class Sealing:
             self._hash_key = found.get(_HASHING, b"")
         return self._hash_key
 
-    def person_of(self, sealed_by: str) -> PersonKey | None:
-        """The key of the person that a letter's ``sealed_by`` names; None if it names none.
+    def _shown(self, table: sa.Table, row: Row, sealed_by: str) -> dict[str, Any]:
+        try:
+            return self.open(table, row, sealed_by)
+        except ContentsSealed as error:
+            empty = {name: _UNREAD.get(name, "") for name in _names(table) if name in row}
+            return {**row, **empty, "unreadable": str(error)}
 
-        :raises ContentsSealed: the key was destroyed.
-        """
+    def _sealer(self, sealed_by: str) -> PersonKey | None:
+        """The person whose key seals what is written of a letter; None if the ring does, also because the
+        person's key was destroyed."""
         if not sealed_by.startswith("@"):
             return None
-        person_id = bytes.fromhex(sealed_by[1:])
-        secret = self._secret(person_id)
-        if secret is None:
-            raise ContentsSealed(
-                "The key of this person was destroyed, so the contents are erased."
-            )
-        return PersonKey(person_id, secret)
-
-    def _open(self, value: Any, place: str) -> Any:
-        ring = needed(self.ring)
-        open_ = ring.open_text if isinstance(value, str) else ring.open
-        return open_(value, place, self._secret)
+        self.find_persons([sealed_by])
+        secret = self._persons.get(sealed_by[1:])
+        return None if secret is None else PersonKey(bytes.fromhex(sealed_by[1:]), secret)
 
     def _secret(self, person_id: bytes) -> bytes | None:
-        if person_id not in self._persons:
-            self._find([person_id])
-        return self._persons.get(person_id)  # without a ring, none was read
+        self._find([person_id.hex()])
+        return self._persons[person_id.hex()]
 
-    def _find(self, ids: Iterable[bytes]) -> None:
+    def _find(self, ids: Iterable[str]) -> None:
         """Read the keys of persons that are not known yet."""
-        missing = sorted({one.hex() for one in ids if one not in self._persons})
+        missing = sorted({*ids} - self._persons.keys())
         if missing and self.ring is not None:
             found = self._read(missing)  # if one cannot be read, none counts as destroyed
-            self._persons |= {bytes.fromhex(one): found.get(one) for one in missing}
+            self._persons |= {one: found.get(one) for one in missing}
 
     def _made(self, ids: Sequence[str]) -> dict[str, bytes]:
         """New keys with these ids. Of two that are made for one id at once, one is stored."""
-        assert self.ring is not None, "keys are made with a ring"  # noqa: S101
+        if not ids:
+            return {}
+        label = needed(self.ring).label
         rows = [
-            {"id": one, "sealed": self.ring.seal_text(secret, place), "sealed_by": self.ring.label}
+            self.seal(tables.key, {"id": one, "sealed": secret, "sealed_by": label})
             for one in ids
-            for secret, place in [(secrets.token_hex(KEY_SIZE), _place(tables.key, one, "sealed"))]
+            for secret in [secrets.token_hex(KEY_SIZE)]
         ]
         # The id itself is written again, because each database then keeps the row that it has.
         keep = dialect_of(self._connection).upsert(tables.key, lambda _new: {"id": tables.key.c.id})
@@ -278,11 +266,9 @@ class Sealing:
         these = sa.select(tables.key).where(
             dialect_of(self._connection).one_of(tables.key.c.id, ids)
         )
-        rows = self._connection.execute(these.with_for_update() if is_locked else these).all()
-        return {
-            row.id: bytes.fromhex(self._open(row.sealed, _place(tables.key, row.id, "sealed")))
-            for row in rows
-        }
+        rows = self._connection.execute(these.with_for_update() if is_locked else these).mappings()
+        opened = [self.open(tables.key, row) for row in rows.all()]
+        return {row["id"]: bytes.fromhex(row["sealed"]) for row in opened}
 
 
 def begin_sealing(connection: Connection, ring: Keyring | None, *, writes: bool) -> None:
@@ -294,6 +280,13 @@ def sealing_of(connection: Connection) -> Sealing:
     """The sealing of the transaction of ``connection``."""
     found: Sealing = connection.info[_SEALING]
     return found
+
+
+def read_shown(
+    connection: Connection, table: sa.Table, stored: sa.Select[Any], sealed_by: str = ""
+) -> list[dict[str, Any]]:
+    """The rows that ``stored`` selects, as :meth:`Sealing.shown` returns them."""
+    return sealing_of(connection).shown(table, connection.execute(stored).mappings(), sealed_by)
 
 
 def owner_of(table: sa.Table, row: Row) -> str:
@@ -308,6 +301,11 @@ def _names(table: sa.Table) -> tuple[str, ...]:
     """The columns with contents in a row. That of a letter has those of two tables."""
     is_letter = table in (tables.letter, tables.content)
     return _OF_LETTER if is_letter else CONTENTS[table]
+
+
+def _is_clear(table: sa.Table, sealed_by: str) -> bool:
+    """Whether a row is that of a letter in clear, whose contents are never opened: they may look sealed."""
+    return not sealed_by and table in (tables.letter, tables.content)
 
 
 def _place(table: sa.Table, owner: str, name: str) -> str:

@@ -464,7 +464,7 @@ request: sa.Table = _table(
     sa.Column("id", name(32), primary_key=True),
     sa.Column("state", name(16), nullable=False),
     *_each(Moment, "at", "expires_at"),
-    # All but the reason, as JSON; and its digest, by which a change in the database is noticed.
+    # All but the reason, as JSON; and the digest of both, by which a change in the database is noticed.
     *_each(LONG_TEXT, "why", "record"),
     sa.Column("digest", name(64), nullable=False),
     _namespace(),

@@ -9,10 +9,11 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from sqlalchemy import ColumnElement, Table
 from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Dialect as SQLAlchemyDialect
 
 from celery_dlq.base.redact import KNOWN, Redactor
 from celery_dlq.base.sealing import Keyring
@@ -108,6 +109,15 @@ class Transactions:
         for call in calls:
             call()
         return result
+
+    def join(self, connection: Any, dialect: SQLAlchemyDialect | None, work: Work[T]) -> T:
+        """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.join`."""
+
+        def begun(joined: Connection) -> T:
+            begin_sealing(joined, self.ring, writes=True)
+            return work(joined)
+
+        return self.database.join(connection, dialect, begun)
 
     def close(self) -> None:
         """Close the connections; the next use opens new ones."""

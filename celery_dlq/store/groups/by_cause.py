@@ -31,7 +31,7 @@ from celery_dlq.model.handling import Escalate, GroupTicket, Handling, Ticket, T
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.namespaces import narrow
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import group, letter, ticket, trend
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
@@ -204,8 +204,8 @@ def _with_newest(connection: Connection, found: Sequence[Group]) -> list[Group]:
         letter.c.sealed_by,
     )
     these = shown.where(one_of(connection, letter.c.id, known))
-    rows = connection.execute(these).mappings() if known else ()
-    newest = {key_of(row): row for row in sealing_of(connection).shown_letters(rows)}
+    rows = read_shown(connection, letter, these) if known else ()
+    newest = {key_of(row): row for row in rows}
     return [
         _as_newest(one, newest.get((one.fingerprint, one.task, one.exception_type)))
         for one in found
@@ -276,10 +276,9 @@ class Tickets(StoreRole):
         these = one_of(self.connection, ticket.c.fingerprint, sorted(fingerprints))
         stored = select(ticket).where(these).order_by(ticket.c.kind.desc())
         found: dict[str, tuple[GroupTicket, ...]] = {}
-        for row in self.connection.execute(stored).mappings():
+        for row in read_shown(self.connection, ticket, stored):
             of_group = found.get(row["fingerprint"], ())
-            shown = sealing_of(self.connection).shown(ticket, row, row["fingerprint"])
-            one = read_row(GroupTicket, shown, url=hide_known(row["url"]), to=row["recipient"])
+            one = read_row(GroupTicket, row, url=hide_known(row["url"]), to=row["recipient"])
             found[row["fingerprint"]] = (*of_group, one)
         return found
 
@@ -294,7 +293,7 @@ def write_ticket(
         "fingerprint": handling.fingerprint, "handler": handling.name, "at": now, "kind": kind.value,
         "url": said.get("url", ""), "recipient": said.get("to", ""), "why": said.get("why", ""),
     }  # fmt: skip
-    sealed = sealing_of(connection).seal(ticket, fit(ticket, values), handling.fingerprint)
+    sealed = sealing_of(connection).seal(ticket, fit(ticket, values))
     replace_rows(connection, ticket, [sealed], _REPLACED)
     why = str(said.pop("why", ""))
     audit.write_audit(

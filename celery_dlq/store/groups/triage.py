@@ -81,7 +81,7 @@ def review(
 
 def group_from(connection: Connection, row: Row, now: datetime | None = None) -> Group:
     """The group of a row; open again if its ignoring has ended by ``now``."""
-    row = sealing_of(connection).shown(group, row, row["fingerprint"])
+    [row] = sealing_of(connection).shown(group, [row])
     status = GroupStatus(row["status"])
     if now and status is GroupStatus.IGNORED and row["ignored_until"] is not None:
         status = status if now < row["ignored_until"] else GroupStatus.OPEN

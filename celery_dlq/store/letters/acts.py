@@ -13,7 +13,14 @@ from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import digest_of
-from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, Reason, State, may_move
+from celery_dlq.model.states import (
+    CLOSED_STATES,
+    DELETABLE_STATES,
+    WAITING_REASONS,
+    Reason,
+    State,
+    may_move,
+)
 from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
@@ -201,7 +208,7 @@ class Closing(StoreRole):
             return 0, act
         sealing = sealing_of(self.connection)
         letters = [
-            parked_letter(sealing.open(parked, row, row["task_id"])).with_(
+            parked_letter(sealing.open(parked, row)).with_(
                 state=State.DEAD, due_at=None, parking=""
             )
             for row in rows
@@ -213,7 +220,8 @@ class Closing(StoreRole):
         for one in letters:
             own = identity(one.task, digest_of(one.envelope.body), one.namespace)
             ids |= {one.task_id, other_id(one.task_id, own)}
-        these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
+        others = frozenset(Reason) - WAITING_REASONS
+        these = Filter(ids=tuple(sorted(ids)), without_reasons=others)
         closing = _discarding(these, who=act.who, why=act.why, now=act.at)
         until = closing.newest_failure(self.connection)
         if until is not None:

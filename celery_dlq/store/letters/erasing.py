@@ -15,14 +15,14 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
 from celery_dlq.base.redact import clip
-from celery_dlq.base.sealing import TEXT_PREFIX
+from celery_dlq.base.sealing import TEXT_PREFIX, needed, person_in
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, read_shown, sealing_of
 from celery_dlq.store.database.tables import audit as acts
 from celery_dlq.store.database.tables import group, handling, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -32,6 +32,7 @@ from celery_dlq.store.rows.query import (
     IS_PARKED,
     check_keys,
     in_states,
+    is_after,
     is_of_group,
     newest_message,
     one_of,
@@ -178,10 +179,8 @@ class Erasing(StoreRole):
         segments = {**act.detail.get("segments", {}), before: after}
         act = replace(act, detail={**act.detail, "segments": segments})
         row = sa.update(acts).where(acts.c.id == act.row)
-        detail = {"detail": dump_json(act.detail)}
-        owner = owner_of(acts, {"act": act.act, "at": act.at})
-        sealed = sealing_of(self.connection).seal(acts, detail, owner)
-        self.connection.execute(row.values(sealed))
+        detail = {"act": act.act, "at": act.at, "detail": dump_json(act.detail)}
+        self.connection.execute(row.values(sealing_of(self.connection).seal(acts, detail)))
         return act
 
     @writes
@@ -190,13 +189,10 @@ class Erasing(StoreRole):
         for operation_id in _operations_of(self.connection, task_ids):
             is_it = sa.and_(self.ours(operation), operation.c.id == operation_id)
             ended = sa.select(operation).where(is_it, operation.c.ended_at.is_not(None))
-            row = self.connection.execute(ended).mappings().one_or_none()
-            if row is not None:
-                sealing = sealing_of(self.connection)
-                opened = sealing.shown(operation, row, operation_id)
-                values = {name: _in_json(opened[name], _nothing) for name in ("wanted", "orders")}
-                values["cause"] = opened["cause"] and ERASED
-                values = sealing.seal(operation, values, operation_id)
+            for row in read_shown(self.connection, operation, ended):
+                texts = {name: _in_json(row[name], _nothing) for name in ("wanted", "orders")}
+                values = {"id": operation_id, **texts, "cause": row["cause"] and ERASED}
+                values = sealing_of(self.connection).seal(operation, values)
                 self.connection.execute(sa.update(operation).where(is_it).values(values))
                 _erase_acts(self.connection, [operation_id], name="operation")
 
@@ -231,9 +227,11 @@ def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> Non
     sealing = sealing_of(connection)
     for key in sorted(groups):
         message, sealed_by = newest_message(connection, key, DELETABLE_STATES)
-        example = {"message": clip(message, SAMPLE_LIMIT)}
-        values = sealing.seal(group, example, key[0], sealing.sealer(sealed_by))
-        connection.execute(sa.update(group).where(is_of_group(group, key)).values(values))
+        if sealed_by:
+            needed(sealing.ring)  # an example that cannot be made is not emptied
+        row = {"fingerprint": key[0], "message": clip(message, SAMPLE_LIMIT)}
+        example = sealing.seal(group, row, sealed_by)["message"]
+        connection.execute(sa.update(group).where(is_of_group(group, key)).values(message=example))
 
 
 def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "letter") -> None:
@@ -283,28 +281,30 @@ def _mentions(
     found = sa.or_(sa.false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
     table: Any = column.table
     name, sealing = column.name, sealing_of(connection)
-    may_be_sealed = name in CONTENTS.get(table, ()) and table is not letter
-    if may_be_sealed:
+    contents = CONTENTS.get(table, ())
+    if may_be_sealed := name in contents:
         found = sa.or_(found, column.startswith(TEXT_PREFIX))
     found = sa.and_(is_ours(connection, table), found)
     if column.table is operation:
         found = sa.and_(found, operation.c.ended_at.is_not(None))
     elif column.table is tables.request:  # a change would break its digest
-        found = sa.and_(found, tables.request.c.state.not_in(("open", "approved")))
+        found = sa.and_(found, tables.request.c.state != "open")
     keys = [*column.table.primary_key.columns]
     without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
     for row in _pages(connection, table, keys, found):
         stored = row[name]
-        owner = owner_of(table, row) if may_be_sealed else ""
+        only = {key: row[key] for key in row if key == name or key not in contents}
         # What cannot be read was sealed for a person whose key was destroyed.
-        before = sealing.shown(table, {name: stored}, owner)[name] if may_be_sealed else stored
+        before = sealing.shown(table, [only])[0][name] if may_be_sealed else stored
         text = _in_json(before, without, is_text=is_text) if is_json else without(before)
         if text != before:
             this = sa.and_(*(key == row[key.name] for key in keys), column == stored)
             place = f"{column.table.name}.{column.name}"
             if may_be_sealed:
-                text = sealing.seal(table, {name: text}, owner)[name]
+                person = person_in(stored)
+                sealed_by = f"@{person.hex()}" if person else ""
+                text = sealing.seal(table, {**only, name: text}, sealed_by)[name]
             changed.append(Mention(place=place, row=this, column=column, text=text))
     return changed
 
@@ -323,10 +323,7 @@ def _pages(
         yield from rows
         if len(rows) < _PAGE:
             return
-        last = [rows[-1][key.name] for key in keys]
-        # The first half bounds the index: MySQL ignores row comparisons there.
-        is_after = sa.tuple_(*keys) > sa.tuple_(*map(sa.literal, last))
-        after = sa.and_(keys[0] >= last[0], is_after)
+        after = is_after(keys, [rows[-1][key.name] for key in keys])
 
 
 def _without(text: str, texts: Sequence[str]) -> str:

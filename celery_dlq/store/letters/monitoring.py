@@ -86,6 +86,7 @@ class Monitoring(StoreRole):
             oldest_open_at=_oldest_open(self.connection),
             parked=states[State.PARKED],
             overdue=parked.count_overdue(self.connection),
+            unsent=parked.unsent_by_place(self.connection),
             operations=_by_kind(self.connection, OperationState, tables.operation.c.state),
             aborted_at=self.connection.scalar(_ABORTED_AT.where(self.ours(tables.operation))),
             deaths=count_rows(self.connection, tables.delivery, tables.delivery.c.death != ""),

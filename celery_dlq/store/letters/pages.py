@@ -19,7 +19,7 @@ from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.store.database.namespaces import seen
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import content, group, letter, parked
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
@@ -94,8 +94,7 @@ def page_of(connection: Connection, marks: Sequence[Mark], limit: int) -> Page:
 def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
     """The letters of ``numbers``, which :func:`_number` gives."""
     listed = _LISTED.where(letter.c.id.in_([number for number in numbers if number > 0]))
-    shown = sealing_of(connection).shown_letters(connection.execute(listed).mappings())
-    found = {row["id"]: letter_from(row) for row in shown}
+    found = {row["id"]: letter_from(row) for row in read_shown(connection, letter, listed)}
     waiting = [-number for number in numbers if number < 0]
     if waiting:
         rows = connection.execute(select(parked).where(parked.c.id.in_(waiting))).mappings()

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.headers import doubtful_parking
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release
+from celery_dlq.model.states import Reason
+from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release, Unsent
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
@@ -29,6 +30,7 @@ from celery_dlq.store.rows import audit, query
 from celery_dlq.store.rows.bodies import check_sizes, within
 from celery_dlq.store.rows.query import IS_PARKED, begins_with, conditions, count_rows, one_of
 from celery_dlq.store.rows.rows import parked_row, shown_parked, stored_id
+from celery_dlq.store.rows.tally import Member, Tally
 
 logger: logging.Logger = logging.getLogger("celery_dlq")
 
@@ -44,11 +46,26 @@ UNTOUCHED = and_(IS_PARKED, parked.c.copies == 0)
 _SIZE = (func.length(parked.c.body) + func.length(parked.c.record)).label("size")
 
 
+_IS_UNSENT = parked.c.reason == Reason.UNSENT.value
+
+
 def count_overdue(connection: Connection) -> int:
     """How many retries were due :data:`~celery_dlq.store.base.PARKED_OVERDUE_S` seconds ago and have not been
     sent."""
     before = clock.now(connection) - timedelta(seconds=PARKED_OVERDUE_S)
-    return count_rows(connection, parked, IS_PARKED, parked.c.due_at < before)
+    return count_rows(connection, parked, IS_PARKED, ~_IS_UNSENT, parked.c.due_at < before)
+
+
+def unsent_by_place(connection: Connection) -> tuple[Unsent, ...]:
+    """The messages that brokers did not take from their senders, and that have not been sent since."""
+    added = select(
+        parked.c.place,
+        func.count().label("messages"),
+        func.min(parked.c.last_failed_at).label("since"),
+    )
+    these = IS_PARKED, _IS_UNSENT, is_ours(connection, parked)
+    rows = connection.execute(added.where(*these).group_by(parked.c.place)).mappings()
+    return tuple(Unsent(**row) for row in rows)
 
 
 class Parked(StoreRole):
@@ -63,25 +80,46 @@ class Parked(StoreRole):
         """
         if not letters:
             return 0
-        check_sizes(self.connection, letters)
-        at = clock.now(self.connection)
         given = {letter.parking: letter for letter in letters}
         known = select(parked.c.parking).where(
             one_of(self.connection, parked.c.parking, sorted(given))
         )
         stored = set(self.connection.scalars(known))
+        new = [letter for parking, letter in sorted(given.items()) if parking not in stored]
+        if new:
+            tally = Tally()
+            for row in self._insert(new, clock.now(self.connection), now):
+                if row["reason"] == Reason.UNSENT.value:
+                    tally.wait(Member.of(row))
+            tally.write(self.connection)
+        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
+        return len(new)
+
+    def park_within(
+        self, connection: Any, dialect: Any, letter: DeadLetter, *, at: datetime, now: datetime
+    ) -> None:
+        """Keep ``letter``, of a new message, in the transaction of the application; see
+        :meth:`~celery_dlq.store.database.engine.Database.join`.
+
+        :param at: the time by the database's clock; and ``now``, by the one that set the letter's ``due_at``.
+        """
+        self._transactions.join(
+            connection, dialect, lambda joined: self.within(joined)._insert([letter], at, now)
+        )
+
+    def _insert(
+        self, letters: Sequence[DeadLetter], at: datetime, now: datetime
+    ) -> list[dict[str, Any]]:
+        check_sizes(self.connection, letters)
         sealing, redactor = sealing_of(self.connection), self._transactions.searched.redactor
         rows = [
-            sealing.seal(parked, row, row["task_id"], sealing.sealer(label))
-            for parking, letter in sorted(given.items())
-            if parking not in stored
-            for row in [parked_row(letter, redactor, at, at - now)]
-            for label in [sealing.label_for(letter.subject)]
+            sealing.seal(
+                parked, parked_row(one, redactor, at, at - now), sealing.label_for(one.subject)
+            )
+            for one in letters
         ]
-        if rows:
-            self.connection.execute(insert(parked), rows)
-        end_deliveries(self.connection, (stored_id(letter.task_id) for letter in letters))
-        return len(rows)
+        self.connection.execute(insert(parked), rows)
+        return rows
 
     @writes
     def take_due(
@@ -205,13 +243,20 @@ class Parked(StoreRole):
         """:func:`count_overdue`, in a transaction of its own."""
         return count_overdue(self.connection)
 
+    @reads
+    def unsent(self) -> tuple[Unsent, ...]:
+        """:func:`unsent_by_place`, in a transaction of its own."""
+        return unsent_by_place(self.connection)
+
     @writes
     def make_due(self, wanted: Filter, *, place: str, who: str, now: datetime) -> int:
         """Make the retries of ``wanted`` due now, at ``place``, wherever they were parked; audited. The
-        states of ``wanted`` are ignored. Retries that are being sent are not changed."""
+        states of ``wanted`` are ignored. Retries that are being sent, or that their sender may have sent, are
+        not changed before they may be sent again."""
         query.narrow_to(self.connection, wanted)
         at = clock.now(self.connection)
-        early = update(parked).where(UNTOUCHED, *conditions(self.connection, wanted, parked))
+        is_free = or_(UNTOUCHED, and_(IS_PARKED, parked.c.next_at <= at))
+        early = update(parked).where(is_free, *conditions(self.connection, wanted, parked))
         moved = self.connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
         if moved:
             audit.write_audit(

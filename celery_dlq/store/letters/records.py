@@ -19,7 +19,7 @@ from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved, V
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import attempt, content, letter, parked, report, term
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -112,12 +112,9 @@ class Letters(ListenedRole[StoreListener]):
             .where(attempt.c.task_id == key)
             .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
         )
-        sealing = sealing_of(self.connection)
-        attempts = [
-            sealing.shown(attempt, one, key, row["sealed_by"])
-            for one in self.connection.execute(runs).mappings()
-        ]
-        [shown] = sealing.shown_letters([with_body(self.connection, row)])
+        attempts = read_shown(self.connection, attempt, runs, row["sealed_by"])
+        whole = with_body(self.connection, row)
+        [shown] = sealing_of(self.connection).shown(letter, [whole])
         found = letter_from(shown, attempts)
         return found.with_(due_at=waiting.due_at) if waiting else found
 
@@ -133,7 +130,7 @@ class Letters(ListenedRole[StoreListener]):
         found = _READ.add_columns(body_of(len(keys))).where(these, self.ours(letter))
         stored = self.connection.execute(found)
         rows, count = first_with_bodies(self.connection, keys, stored.mappings())
-        shown = sealing_of(self.connection).shown_letters(rows)
+        shown = sealing_of(self.connection).shown(letter, rows)
         return [letter_from(row) for row in shown], count
 
     @reads
@@ -144,8 +141,7 @@ class Letters(ListenedRole[StoreListener]):
         these = select(letter.c.task_id, content.c.traceback, letter.c.sealed_by).where(
             one_of(self.connection, letter.c.task_id, [*keys]), self.ours(letter)
         )
-        rows = self.connection.execute(these.join(content, OF_LETTER)).mappings()
-        shown = sealing_of(self.connection).shown_letters(rows)
+        shown = read_shown(self.connection, letter, these.join(content, OF_LETTER))
         return {keys[row["task_id"]]: row["traceback"] for row in shown}
 
     @reads
@@ -340,8 +336,7 @@ def _next_letters(connection: Connection, below: int, letters: int) -> dict[int,
         letter.c.id, letter.c.task_id, letter.c.sealed_by, letter.c.message, content.c.args, content.c.kwargs,
     )  # fmt: skip
     these = select(*columns).join(content, OF_LETTER).where(one_of(connection, letter.c.id, locked))
-    shown = sealing_of(connection).shown_letters(connection.execute(these).mappings())
-    return {row["id"]: row for row in shown}
+    return {row["id"]: row for row in read_shown(connection, letter, these)}
 
 
 def _above_all(connection: Connection) -> int:

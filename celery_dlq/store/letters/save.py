@@ -102,8 +102,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     batch, stored = _lock_batch(connection, given)
     tally, sealing = Tally(), sealing_of(connection)
     sealing.find_persons(one.sealed_by for one in stored.values())
-    if sealing.ring is not None:
-        sealing.people(one.subject for one in given if one.subject)
+    sealing.make_persons(one.subject for one in given)
     drafts, arrived = [], list[DeadLetter]()
     for task_id, failures in groupby(batch, key=attrgetter("task_id")):
         known = stored.get(task_id)
@@ -176,7 +175,7 @@ def identities_of(connection: Connection, stored: Collection[Stored]) -> dict[st
     for table, key, body in all_bodies:
         # A body that cannot be read is not compared, so the new message gets a letter of its own.
         with contextlib.suppress(ContentsSealed):
-            row = sealing.open(table, {"body": body}, key, sealed_by[key])
+            row = sealing.open(table, {"task_id": key, "body": body}, sealed_by[key])
             found[key].add(identity(tasks[key], digest_of(row["body"]), names[key]))
     return found
 
@@ -278,9 +277,7 @@ def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -
     replace_terms(connection, changed, value_limit)
     sealing = sealing_of(connection)
     attempts = [
-        sealing.seal(attempt, row, row["task_id"], sealing.sealer(draft.sealed_by))
-        for draft in drafts
-        for row in draft.attempts
+        sealing.seal(attempt, row, draft.sealed_by) for draft in drafts for row in draft.attempts
     ]
     if attempts:
         connection.execute(insert(attempt), attempts)
@@ -301,9 +298,7 @@ def insert_letters(
 ) -> None:
     """Insert letters with their contents and values, each given as one row."""
     sealing = sealing_of(connection)
-    sealed = [
-        sealing.seal(letter, row, row["task_id"], sealing.sealer(row["sealed_by"])) for row in rows
-    ]
+    sealed = [sealing.seal(letter, row) for row in rows]
     connection.execute(insert(letter), [part_of(letter, row) for row in sealed])
     these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
     numbered = select(letter.c.task_id, letter.c.id).where(these)
@@ -322,9 +317,9 @@ def _by_shape(
     for draft in drafts:
         if draft.stored is not None and draft.row:
             stored = draft.stored
-            person = sealing.sealer(draft.sealed_by)
-            row = sealing.seal(letter, draft.row, stored.task_id, person)
-            values = {f"new_{name}": value for name, value in row.items()}
-            rows = shapes.setdefault(tuple(sorted(row)), [])
+            its = {"task_id": stored.task_id, "sealed_by": draft.sealed_by, **draft.row}
+            row = sealing.seal(letter, its)
+            values = {f"new_{name}": row[name] for name in draft.row}
+            rows = shapes.setdefault(tuple(sorted(draft.row)), [])
             rows.append({"of_task_id": stored.task_id, "of_id": stored.id, **values})
     return shapes

@@ -74,7 +74,7 @@ class Vanished(StoreRole):
         for row in self.connection.execute(in_order).mappings():
             # Without its orders, the messages of an operation are not known.
             with contextlib.suppress(ContentsSealed):
-                opened = sealing.open(operation, row, row["id"])
+                opened = sealing.open(operation, row)
                 found[row["id"]] = Orders.from_dict(json.loads(opened["orders"])).repair
         return found
 

@@ -6,7 +6,7 @@ This limits how many letters a redrive sends in a second, so the code is written
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -56,7 +56,7 @@ _SAME: dict[str, Any] = {
 _REASONS = {reason.value: reason for reason in Reason}
 
 #: Rows of :data:`COLUMNS`, each with the row of its contents.
-Rows = list[tuple[Row[Any], Row[Any]]]
+Rows = list[tuple[Row[Any], Sequence[Any]]]
 
 
 def letters_of(
@@ -65,37 +65,24 @@ def letters_of(
     """The letters of ``rows``, as they were before they were claimed, with this claim."""
     large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
     bodies = read_bodies(connection, large)
-    sealing_of(connection).find_persons(row[_SEALED_BY] for row, _ in rows)
-    return [
-        claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
-        if not row[_SEALED_BY]
-        else _sealed_letter(connection, row, contents, bodies.get(row[ID]), token, lease_until)
-        for row, contents in rows
-    ]
-
-
-def _sealed_letter(
-    connection: Connection,
-    row: Sequence[Any],
-    contents: Sequence[Any],
-    large_body: bytes | None,
-    token: str,
-    lease_until: datetime,
-) -> DeadLetter:
-    """:func:`claimed_letter` for a letter whose contents are sealed."""
-    number, size, headers, properties, body = contents
-    given = {"headers": headers, "body": body if large_body is None else large_body}
-    opened = sealing_of(connection).shown(content, given, row[_TASK_ID], row[_SEALED_BY])
-    clear = number, size, opened["headers"], properties, opened["body"]
-    letter = claimed_letter(row, clear, None, token, lease_until)
-    unreadable = opened.get("unreadable", "")
-    return letter.with_(unreadable=unreadable) if unreadable else letter
+    sealing = sealing_of(connection)
+    sealing.find_persons(row[_SEALED_BY] for row, _ in rows)
+    letters = []
+    for row, (number, _size, headers, properties, body) in rows:
+        its = {
+            "task_id": row[_TASK_ID], "sealed_by": row[_SEALED_BY], "headers": headers,
+            "properties": properties, "body": bodies.get(number, body),
+        }  # fmt: skip
+        if row[_SEALED_BY]:
+            [its] = sealing.shown(content, [its])
+        letters.append(_claimed(row, its, token, lease_until))
+    return letters
 
 
 def with_contents(connection: Connection, rows: Sequence[Row[Any]]) -> Rows:
     """The first of ``rows`` whose bodies are not too large together, each with its contents."""
     contents = read_contents(connection, [row[ID] for row in rows])
-    pairs = [(row, contents[row[ID]]) for row in rows]
+    pairs: Rows = [(row, contents[row[ID]]) for row in rows]
     return pairs[: within(found[BODY_SIZE] for _, found in pairs)]
 
 
@@ -111,18 +98,10 @@ def read_contents(connection: Connection, numbers: Sequence[int]) -> dict[int, R
     return {row[0]: row for row in connection.execute(these).all()}
 
 
-def claimed_letter(
-    row: Sequence[Any],
-    contents: Sequence[Any],
-    large_body: bytes | None,
-    token: str,
-    lease_until: datetime,
+def _claimed(
+    row: Sequence[Any], contents: Mapping[str, Any], token: str, lease_until: datetime
 ) -> DeadLetter:
-    """The letter of a row of :data:`COLUMNS`, as it was before it was claimed, with its claim.
-
-    :param contents: a row of :func:`read_contents`.
-    :param large_body: the body, if ``contents`` do not have it.
-    """
+    """The letter of a row of :data:`COLUMNS`, as it was before it was claimed, with its claim."""
     values = _SAME.copy()
     (
         values["last_failed_at"], _, _, values["task_id"], values["task"], values["first_failed_at"],
@@ -131,17 +110,18 @@ def claimed_letter(
     ) = row  # fmt: skip
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)
     values["claim_token"], values["lease_expires_at"] = token, lease_until
-    values["envelope"] = _envelope(place, contents, large_body)
+    values["envelope"] = _envelope(place, contents)
+    values["unreadable"] = contents.get("unreadable", "")
     return _made(DeadLetter, values)
 
 
-def _envelope(place: list[str], contents: Sequence[Any], large_body: bytes | None) -> Envelope:
+def _envelope(place: list[str], contents: Mapping[str, Any]) -> Envelope:
     content_type, content_encoding, exchange, routing_key, queue = place
-    _, _, headers, properties, body = contents
     values = {
         "content_type": content_type, "content_encoding": content_encoding, "exchange": exchange,
-        "routing_key": routing_key, "queue": queue, "headers": decode_table(headers),
-        "properties": decode_table(properties), "body": body if large_body is None else large_body,
+        "routing_key": routing_key, "queue": queue, "body": contents["body"],
+        "headers": decode_table(contents["headers"]),
+        "properties": decode_table(contents["properties"]),
     }  # fmt: skip
     return _made(Envelope, values)
 

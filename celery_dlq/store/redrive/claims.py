@@ -14,7 +14,7 @@ copies of a message, also those of another operation, a worker runs one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
@@ -133,11 +133,7 @@ class Claims(ListenedRole[StoreListener]):
     @reads
     def first_ids(self, wanted: Filter, limit: int) -> list[str]:
         """The task ids of the first ``limit`` letters that a redrive of ``wanted`` takes, in its order."""
-        found, ids = conditions(self.connection, wanted), list[str]()
-        for state in _sources(wanted):
-            oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
-            ids += self.connection.scalars(oldest)
-        return ids
+        return first_ids(self.connection, wanted, _sources(wanted), limit)
 
     @writes
     def take(
@@ -268,6 +264,18 @@ class Claims(ListenedRole[StoreListener]):
     def rescue(self, now: datetime) -> int:
         """:func:`rescue`, in a transaction of its own."""
         return rescue(self.connection, now)
+
+
+def first_ids(
+    connection: Connection, wanted: Filter, states: Iterable[State], limit: int
+) -> list[str]:
+    """The task ids of the first ``limit`` letters of ``wanted``, state by state, the oldest failures
+    first."""
+    found, ids = conditions(connection, wanted), list[str]()
+    for state in states:
+        oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
+        ids += connection.scalars(oldest)
+    return ids
 
 
 def _narrow(connection: Connection, operation_id: str) -> None:
@@ -496,15 +504,16 @@ def _claimed(operation_id: str, token: str) -> sa.ColumnElement[bool]:
     return sa.and_(sending.c.operation == operation_id, sending.c.copy == token)
 
 
-def _rows(connection: Connection, texts: Mapping[str, str], column: str) -> list[dict[str, str]]:
+def _rows(connection: Connection, texts: Mapping[str, str], column: str) -> list[dict[str, Any]]:
     """One row of parameters for each id, in the order in which all others lock them."""
-    sealing = sealing_of(connection)
-    persons = sealing.persons_of([*texts])
-    rows = {task_id: {column: fit_text(sending.c[column], text)} for task_id, text in texts.items()}
-    return [
-        {
-            "of_task_id": task_id,
-            f"of_{column}": sealing.seal(sending, row, task_id, persons.get(task_id))[column],
-        }
-        for task_id, row in sorted(rows.items())
+    rows = [
+        {"task_id": task_id, column: fit_text(sending.c[column], text)}
+        for task_id, text in sorted(texts.items())
     ]
+    return parameters(connection, rows)
+
+
+def parameters(connection: Connection, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Values of sendings, sealed, as parameters of a statement."""
+    sealed = sealing_of(connection).seal_for_letters(sending, rows)
+    return [{f"of_{name}": value for name, value in row.items()} for row in sealed]

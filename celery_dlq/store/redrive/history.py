@@ -25,7 +25,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import AuditRow, Change, Edit, HistoryBounds, Rows
 from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.namespaces import is_ours, narrow
-from celery_dlq.store.database.sealing import CONTENTS, owner_of, sealing_of
+from celery_dlq.store.database.sealing import CONTENTS, read_shown, sealing_of
 from celery_dlq.store.database.tables import audit, letter, operation, sending
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import counts_of, operations_of_group
@@ -98,7 +98,7 @@ class Audit(StoreRole):
             chose = operations_of_group(self.connection, group, _OPERATIONS)
             found.append(audit.c.subject.in_([stored_id(group), *chose]))
         newest = select(*_READ).where(*found).order_by(audit.c.id.desc()).limit(limit + 1)
-        acts = [_act(self.connection, row) for row in self.connection.execute(newest).mappings()]
+        acts = [_act(row) for row in read_shown(self.connection, audit, newest)]
         page = Rows.first(acts, limit, attrgetter("id"))
         return replace(page, rows=_with_results(self.connection, page.rows, letter))
 
@@ -126,8 +126,7 @@ class Audit(StoreRole):
         return verification
 
 
-def _act(connection: Connection, row: Row) -> AuditRow:
-    shown = sealing_of(connection).shown(audit, row, owner_of(audit, row))
+def _act(shown: dict[str, Any]) -> AuditRow:
     why_not = {"unreadable": shown.pop("unreadable")} if "unreadable" in shown else {}
     return AuditRow(**{**shown, "detail": why_not or json.loads(shown["detail"])})
 
@@ -239,9 +238,8 @@ class Edits(StoreRole):
             .where(tables.change.c.task_id == stored_id(task_id), self.ours(tables.change))
             .order_by(tables.change.c.id)
         )
-        sealing, rows = sealing_of(self.connection), self.connection.execute(of_it).mappings()
-        shown = [sealing.shown(tables.change, row, row["task_id"]) for row in rows]
-        return [read_row(Change, row, before=envelope_from(row)) for row in shown]
+        rows = read_shown(self.connection, tables.change, of_it)
+        return [read_row(Change, row, before=envelope_from(row)) for row in rows]
 
 
 def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
@@ -256,15 +254,15 @@ def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     stored = searched.redactor.stored
     shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
     made_in = fit(letter, {"message_release": edit.release})
-    sealing, key, sealed_by = sealing_of(connection), row["task_id"], row["sealed_by"]
+    sealing, sealed_by = sealing_of(connection), row["sealed_by"]
     changes = {**after, **shown, **made_in}
     if not sealed_by and (sealed_by := sealing.label_for("")):
         # The letter was stored in clear, and becomes sealed as a whole.
         others = {name: row[name] for name in (*CONTENTS[letter], *CONTENTS[tables.content])}
         changes = {**others, **changes, "sealed_by": sealed_by}
-    sealed = sealing.seal(letter, changes, key, sealing.sealer(sealed_by))
+    sealed = sealing.seal(letter, {"task_id": row["task_id"], **changes}, sealed_by)
     for table in (letter, tables.content):
-        changed = part_of(table, sealed)
+        changed = part_of(table, {name: sealed[name] for name in changes})
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
     replace_terms(connection, [(row["id"], shown)], searched.value_limit)
     _count_edited(connection, row, after)
@@ -283,7 +281,7 @@ def lock_dead(connection: Connection, task_id: str) -> Row | None:
     if found is None or found["state"] != State.DEAD.value:
         return None
     narrow(connection, found["namespace"])
-    return sealing_of(connection).open(letter, with_body(connection, found), found["task_id"])
+    return sealing_of(connection).open(letter, with_body(connection, found))
 
 
 def has_message(row: Row, message: Envelope) -> bool:
@@ -295,8 +293,7 @@ def _note_edit(connection: Connection, edit: Edit, sealed_by: str) -> None:
     key = stored_id(edit.task_id)
     texts = fit(tables.change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
     row = {"task_id": key, "at": edit.at, **texts, **envelope_values(edit.before)}
-    sealing = sealing_of(connection)
-    sealed = sealing.seal(tables.change, row, key, sealing.sealer(sealed_by))
+    sealed = sealing_of(connection).seal(tables.change, row, sealed_by)
     connection.execute(insert(tables.change).values(sealed))
     detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
     write_audit(

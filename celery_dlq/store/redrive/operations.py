@@ -10,7 +10,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import CompoundSelect, and_, func, insert, literal, or_, select, union_all, update
+from sqlalchemy import (
+    CompoundSelect,
+    Select,
+    and_,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.base.codec import dump_json
@@ -20,7 +31,7 @@ from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Ord
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.namespaces import is_ours, narrow
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown, sealing_of
 from celery_dlq.store.database.tables import claim, operation, sending
 from celery_dlq.store.database.transactions import (
     ListenedRole,
@@ -60,7 +71,7 @@ def create_operation(
     if _read(connection, new.id) is not None:
         return
     narrow_to(connection, new.wanted)
-    values = sealing_of(connection).seal(operation, _values(new), new.id)
+    values = sealing_of(connection).seal(operation, _values(new))
     connection.execute(insert(operation).values(values))
     audit.write_audit(
         connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
@@ -75,8 +86,7 @@ def create_operation(
 def _read(connection: Connection, operation_id: str) -> Operation | None:
     """The operation with its counts, or None."""
     stored = select(operation).where(operation.c.id == operation_id, is_ours(connection, operation))
-    row = connection.execute(stored).mappings().one_or_none()
-    return None if row is None else _counted(connection, [row])[0]
+    return next(iter(_counted(connection, stored)), None)
 
 
 class Operations(ListenedRole[StoreListener]):
@@ -120,7 +130,7 @@ class Operations(ListenedRole[StoreListener]):
             newest = newest.where(operation.c.state.in_(named))
         if since is not None:
             newest = newest.where(operation.c.created_at >= since)
-        return _counted(self.connection, self.connection.execute(newest).mappings().all())
+        return _counted(self.connection, newest)
 
     @writes
     def move(
@@ -154,9 +164,8 @@ class Operations(ListenedRole[StoreListener]):
         moves = before is not to and source in (None, before)
         if moves:
             _check_move(self.connection, operation_id, before, to)
-            values = sealing_of(self.connection).seal(
-                operation, _values_in(to, cause, now), operation_id
-            )
+            changed = {"id": operation_id, **_values_in(to, cause, now)}
+            values = sealing_of(self.connection).seal(operation, changed)
             self.connection.execute(update(operation).where(is_it).values(values))
         found = _read(self.connection, operation_id)
         assert found is not None, "its row is locked"  # noqa: S101
@@ -169,22 +178,17 @@ class Operations(ListenedRole[StoreListener]):
 def counts_of(connection: Connection, ids: Iterable[str]) -> dict[str, Counts]:
     """The counts of the operations ``ids``, without those that are no longer stored."""
     stored = select(operation).where(one_of(connection, operation.c.id, sorted(ids)))
-    rows = connection.execute(stored).mappings().all()
-    return {found.id: found.counts for found in _counted(connection, rows)}
+    return {found.id: found.counts for found in _counted(connection, stored)}
 
 
 def operations_of_group(connection: Connection, fingerprint: str, limit: int) -> list[str]:
     """The ids of those operations, of the newest ``limit``, that chose the group by its fingerprint or by a
     prefix of it."""
     ours = select(operation.c.id, operation.c.wanted).where(is_ours(connection, operation))
-    newest, sealing = ours.order_by(operation.c.created_at.desc()), sealing_of(connection)
-    shown = (
-        sealing.shown(operation, row, row["id"])
-        for row in connection.execute(newest.limit(limit)).mappings()
-    )
+    newest = ours.order_by(operation.c.created_at.desc()).limit(limit)
     return [
         row["id"]
-        for row in shown
+        for row in read_shown(connection, operation, newest)
         if Filter.from_dict(json.loads(row["wanted"])).chooses_group(fingerprint)
     ]
 
@@ -249,14 +253,13 @@ def _values(new: Operation) -> dict[str, Any]:
     }
 
 
-def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
+def _counted(connection: Connection, stored: Select[Any]) -> list[Operation]:
+    rows = read_shown(connection, operation, stored)
     counts: dict[str, Counter[str]] = {row["id"]: Counter() for row in rows}
     if rows:
         for operation_id, state, number in connection.execute(_numbers(connection, sorted(counts))):
             counts[operation_id][state] = int(number)
-    sealing = sealing_of(connection)
-    shown = [sealing.shown(operation, row, row["id"]) for row in rows]
-    return [_operation_from(row, _without_held(counts[row["id"]])) for row in shown]
+    return [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
 
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:

@@ -18,7 +18,7 @@ from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Drop, Filter, Rows
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import sealing_of
+from celery_dlq.store.database.sealing import read_shown
 from celery_dlq.store.database.tables import claim, letter, operation, parked, sending
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import claims
@@ -81,7 +81,7 @@ _DROP = (
         sa.or_(sending.c.accepted.is_(None), sending.c.accepted == sa.bindparam("of_copy")),
     )
     .values(
-        state=SendingState.UNKNOWN.value, why=sa.bindparam("of_why"), ended_at=sa.bindparam("at")
+        state=SendingState.UNKNOWN.value, why=sa.bindparam("of_why"), ended_at=sa.bindparam("of_at")
     )
 )
 
@@ -93,8 +93,7 @@ def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
 
 
 def _shown(connection: Connection, stored: sa.Select[Any]) -> list[Sending]:
-    sealing, rows = sealing_of(connection), connection.execute(stored).mappings()
-    return [read_row(Sending, sealing.shown(sending, row, row["task_id"])) for row in rows]
+    return [read_row(Sending, row) for row in read_shown(connection, sending, stored)]
 
 
 class Sendings(StoreRole):
@@ -254,16 +253,13 @@ class Sendings(StoreRole):
         store has noted it."""
         rows = [
             {
-                "of_task_id": stored_id(drop.task_id), "of_redrive": drop.redrive,
-                "of_copy": fit_text(sending.c.accepted, drop.copy),
-                "of_why": fit_text(sending.c.why, drop.why), "at": now,
+                "task_id": stored_id(drop.task_id), "redrive": drop.redrive,
+                "copy": fit_text(sending.c.accepted, drop.copy),
+                "why": fit_text(sending.c.why, drop.why), "at": now,
             }
             for drop in drops
         ]  # fmt: skip
-        if rows:
-            _seal(self.connection, rows, "of_why")
-            ours = _DROP.where(self.ours(sending))
-            self.connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
+        _execute(self.connection, _DROP, rows)
         return [True] * len(rows)
 
 
@@ -357,30 +353,26 @@ def record_failures(connection: Connection, letters: Iterable[DeadLetter]) -> No
 def _end(connection: Connection, endings: Iterable[_Ending]) -> None:
     rows = [
         {
-            "of_task_id": stored_id(task_id),
-            "of_redrive": whole(redrive),
-            "new_state": state.value,
+            "task_id": stored_id(task_id),
+            "redrive": whole(redrive),
+            "state": state.value,
             "at": at,
-            "new_why": fit_text(sending.c.why, why),
-            "new_fingerprint": fit_text(sending.c.fingerprint, fingerprint),
+            "why": fit_text(sending.c.why, why),
+            "fingerprint": fit_text(sending.c.fingerprint, fingerprint),
         }
         for task_id, redrive, state, at, why, fingerprint in endings
         if redrive > 0
     ]
+    _execute(connection, _END, rows)
+
+
+def _execute(connection: Connection, change: sa.Update, rows: Sequence[dict[str, Any]]) -> None:
+    """Change our sendings by rows of parameters, each for one letter, in the order in which others lock
+    them."""
     if rows:
-        _seal(connection, rows, "new_why")
-        ours = _END.where(is_ours(connection, sending))
-        connection.execute(ours, sorted(rows, key=itemgetter("of_task_id", "of_redrive", "at")))
-
-
-def _seal(connection: Connection, rows: Sequence[dict[str, Any]], name: str) -> None:
-    """Seal the reasons in rows of parameters, under ``name``."""
-    sealing = sealing_of(connection)
-    persons = sealing.persons_of([row["of_task_id"] for row in rows])
-    for row in rows:
-        task_id = row["of_task_id"]
-        sealed = sealing.seal(sending, {"why": row[name]}, task_id, persons.get(task_id))
-        row[name] = sealed["why"]
+        given = claims.parameters(connection, rows)
+        in_order = sorted(given, key=itemgetter("of_task_id", "of_redrive", "of_at"))
+        connection.execute(change.where(is_ours(connection, sending)), in_order)
 
 
 def _in(*states: SendingState) -> sa.ColumnElement[bool]:
@@ -391,7 +383,7 @@ def _in(*states: SendingState) -> sa.ColumnElement[bool]:
 _AWAITED = _in(SendingState.SENDING, SendingState.SENT, SendingState.UNKNOWN)
 # Workers may report two ends: the message was delivered twice, or a record of it was spooled.
 _EARLIER = sa.and_(
-    _in(SendingState.SUCCEEDED, SendingState.FAILED), sending.c.ended_at < sa.bindparam("at")
+    _in(SendingState.SUCCEEDED, SendingState.FAILED), sending.c.ended_at < sa.bindparam("of_at")
 )
 
 _END = (
@@ -402,9 +394,9 @@ _END = (
         sa.or_(_AWAITED, _EARLIER),
     )
     .values(
-        state=sa.bindparam("new_state"),
-        why=sa.bindparam("new_why"),
-        fingerprint=sa.bindparam("new_fingerprint"),
-        ended_at=sa.bindparam("at"),
+        state=sa.bindparam("of_state"),
+        why=sa.bindparam("of_why"),
+        fingerprint=sa.bindparam("of_fingerprint"),
+        ended_at=sa.bindparam("of_at"),
     )
 )

@@ -16,7 +16,7 @@ from celery_dlq.base.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import chain, tables
 from celery_dlq.store.database.namespaces import is_ours
-from celery_dlq.store.database.sealing import owner_of, sealing_of
+from celery_dlq.store.database.sealing import sealing_of
 from celery_dlq.store.database.tables import audit, group
 from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
@@ -50,9 +50,7 @@ def write_audit(
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
     values |= {"at": at, "count": count, "detail": dump_json(KNOWN.hidden(detail))}
-    sealing = sealing_of(connection)
-    sealed = sealing.seal(audit, values, owner_of(audit, values), sealing.sealer(sealed_by))
-    written = insert(audit).values(sealed)
+    written = insert(audit).values(sealing_of(connection).seal(audit, values, sealed_by))
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
     chain.note(connection, [int(audit_id)])
     return int(audit_id)

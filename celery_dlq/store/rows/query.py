@@ -91,7 +91,7 @@ def conditions(connection: Connection, wanted: Filter, table: sa.Table = letter)
     if wanted.search:
         if sealing_of(connection).ring is not None:
             raise FilterError(
-                "Letters are encrypted, so --search finds nothing; give a whole value to --value or --arg."
+                "Letters are encrypted, so texts are not searched; find a whole value (--value or --arg)."
             )
         found.append(_contains(connection, wanted.search, table))
     return found
@@ -194,6 +194,13 @@ def live_tokens(connection: Connection, tokens: Iterable[str | None]) -> set[str
     return set(connection.scalars(stored)) if named else set()
 
 
+def is_after(key: Sequence[sa.Column[Any]], last: Sequence[Any]) -> sa.ColumnElement[bool]:
+    """Whether a row comes after the one with the key ``last``, in the order of the key."""
+    # The first half bounds the index: MySQL ignores row comparisons there.
+    behind = sa.tuple_(*key) > sa.tuple_(*map(sa.literal, last))
+    return sa.and_(key[0] >= last[0], behind)
+
+
 def places(connection: Connection, wanted: Filter) -> Iterator[tuple[sa.Table, Conditions]]:
     """The tables that may have letters of ``wanted``, each with all conditions on it."""
     states = wanted.wanted_states
@@ -267,7 +274,7 @@ def newest_message(
     if not found:
         return "", ""
     row = max(found, key=itemgetter("last_failed_at"))
-    [shown] = sealing_of(connection).shown_letters([row])
+    [shown] = sealing_of(connection).shown(letter, [row])
     return shown["message"], row["sealed_by"]
 
 

@@ -257,7 +257,7 @@ def parked_letter(row: Row) -> DeadLetter:
 def shown_parked(connection: Connection, row: Row) -> DeadLetter:
     """The retry of a row as it is stored. If it cannot be read, it has the columns that are not sealed, and
     says why."""
-    shown = sealing_of(connection).shown(tables.parked, row, row["task_id"])
+    [shown] = sealing_of(connection).shown(tables.parked, [row])
     if "unreadable" not in shown:
         return parked_letter(shown)
     others = {column.name: "" for column in tables.letter.columns if column.name not in _EMPTY}

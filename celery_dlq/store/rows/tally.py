@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.base.redact import clip
 from celery_dlq.model.group import Arrivals, hour_of
-from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import Dialect
@@ -114,13 +114,18 @@ class Tally:
         self._move(before, after)
         self._group(after)["total_count"] += 1
         cell = self._cell(after)
-        cell["arrived_count"] += 1
+        # It was counted when it began to wait.
+        cell["arrived_count"] += after.reason != Reason.UNSENT.value
         cell["failed_count"] += redriven
         minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
         key = {"minute": minute, "task": after.task, "exception_type": after.exception_type}
         self._counts(tables.arrival, after, key)["count"] += 1
         self._trend(after)["count"] += 1
         self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
+
+    def wait(self, member: Member) -> None:
+        """Count a message that the broker did not take, for monitoring."""
+        self._cell(member)["arrived_count"] += 1
 
     def change(self, before: Member, after: Member) -> None:
         """Count a letter that changed its state or its group without another arrival. One arrival moves to
@@ -229,9 +234,8 @@ def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, st
 
 def _sealed(connection: Connection, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a group with its example sealed, as that of the letter is."""
-    sealing, sealed_by = sealing_of(connection), row["sealed_by"]
-    group = {name: value for name, value in row.items() if name != "sealed_by"}
-    return sealing.seal(tables.group, group, row["fingerprint"], sealing.sealer(sealed_by))
+    sealed = sealing_of(connection).seal(tables.group, row)
+    return {name: value for name, value in sealed.items() if name != "sealed_by"}
 
 
 def _new_group(member: Member) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from celery.utils.log import get_logger
 from celery_dlq.model.automation import AutoMode, AutoState, AutoStatus, Candidate, actor_of
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.gate import why_never, why_not_alone
+from celery_dlq.redrive.gate import why_held
 from celery_dlq.redrive.letter.checks import why_no_task
 from celery_dlq.redrive.letter.repair import described
 from celery_dlq.redrive.operation import Operations
@@ -168,8 +168,8 @@ class Redriver:
         blocked = dict(conditions.open_circuits(self._store)) if auto.require.closed_circuit else {}
         for task in tasks:
             target = auto.orders.repair.to_task or task
-            why = why_no_task(app, target) or why_never(app, task, target)
-            why = why or why_not_alone(app, task, target)
+            why = why_no_task(app, target) or why_held(app, "never", task, target)
+            why = why or why_held(app, "approve", task, target)
             if why is None and not self._context.reports(target):
                 why = f"{target} is not on DLQTask, so that its outcome would not be known"
             if why is None and auto.where.reason is Reason.LOST:

@@ -187,9 +187,13 @@ def tell(task_id):
 @app.task(base=DLQTask)
 def waits_for(x, name):
     """Waits until there is a file of that name."""
+    wait_until_there(name)
+    return x
+
+
+def wait_until_there(name):
     while not FIXED.with_name(name).exists():
         time.sleep(0.02)
-    return x
 
 
 @app.task(base=DLQTask)

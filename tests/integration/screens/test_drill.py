@@ -77,7 +77,7 @@ def test_what_happens_to_a_message_on_redis_and_postgresql(
     make_project, redis_url, postgres_url, left
 ):
     project = make_project(f"{redis_url}/9", postgres_url)
-    names = ("fail", "kill-process", "unreadable", "broker-cut")
+    names = ("fail", "kill-process", "unreadable", "broker-cut", "send-cut")
     done, found = drill(project, *only(*names))
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert [name for name in names if found[name]["result"] != "ok"] == []
@@ -85,6 +85,7 @@ def test_what_happens_to_a_message_on_redis_and_postgresql(
         name: SCENARIOS[name].sends for name in names
     }
     assert (found["fail"]["letters"], found["kill-process"]["sent"]) == (1, 2)
+    assert found["send-cut"]["done"] == 3
     assert found["broker-cut"]["done"] + found["broker-cut"]["letters"] == 3
     assert left(project) == []
 

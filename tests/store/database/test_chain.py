@@ -80,6 +80,7 @@ def acts(store):
 
 
 @pytest.mark.on_servers
+@pytest.mark.clear("its links are made without a key")
 def test_a_chain_of_acts_is_whole(store, acts):
     result = store.audit.verify()
     assert (result.acts, result.links, result.keyed, result.breaks) == (4, 4, 0, [])
@@ -188,6 +189,7 @@ def made_again(store, key=None):
 
 
 @pytest.mark.on_servers
+@pytest.mark.clear("its links are made without a key")
 def test_a_chain_that_was_made_again_is_found_by_a_kept_head(store, acts):
     kept = store.audit.verify().head
     made_again(store)
@@ -209,11 +211,12 @@ def test_a_chain_that_was_made_again_without_the_key_is_found(store, keyed):
 @pytest.fixture
 def keyed(store):
     """Let the store have a key."""
-    store.transactions.ring = Keyring({"key": KEY})
+    before, store.transactions.ring = store.transactions.ring, Keyring({"key": KEY})
     yield
-    store.transactions.ring = None
+    store.transactions.ring = before
 
 
+@pytest.mark.clear("it makes a store without keys")
 def test_a_store_may_get_a_key_later(store, acts, request):
     request.getfixturevalue("keyed")
     note(store)
@@ -238,6 +241,7 @@ def test_an_ongoing_act_keeps_the_chain_whole(store):
 
 
 @pytest.mark.on_servers
+@pytest.mark.clear("it reads or writes the tables itself")
 def test_an_erasure_keeps_the_chain_whole_and_leaves_no_hash_to_guess(store):
     store.letters.save([letter("a")])
     store.closing.discard(Filter(ids=("a",)), who="ann", why="Jo asked", now=T0)

@@ -33,9 +33,8 @@ def undiscard(store, wanted: Filter) -> int:
 
 
 def audit(store) -> list[dict]:
-    rows = store.database.read(
-        lambda connection: connection.execute(select(tables.audit)).mappings().all()
-    )
+    in_order = select(tables.audit).order_by(tables.audit.c.id)
+    rows = store.database.read(lambda c: c.execute(in_order).mappings().all())
     return [{**row, "detail": json.loads(row["detail"])} for row in rows]
 
 

@@ -16,7 +16,7 @@ from support.stores.history import edit
 from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.archive.segment import letter_key
-from celery_dlq.base.sealing import Keyring
+from celery_dlq.base.sealing import Keyring, person_in
 from celery_dlq.errors import ContentsSealed, FilterError, RecordRefused, RepairError
 from celery_dlq.model.automation import AutoState
 from celery_dlq.model.fingerprint import Grounds
@@ -387,9 +387,9 @@ def test_no_planted_value_is_in_any_column_or_file(sealed, opened):
             assert [one for one in PLANTED if one.encode() in data] == []
 
 
-def plant(store):
+def plant(store, values=PLANTED):
     """Put each value at another place, and do all acts."""
-    it = iter(PLANTED)
+    it = iter(values)
     grounds = Grounds(evidence=(next(it),))
     body = f'[["{next(it)}"], {{}}, {{}}]'.encode()
     headers = {"id": "a", "x-own": next(it), "argsrepr": next(it)}
@@ -463,4 +463,59 @@ def test_a_value_is_erased_in_texts_that_are_sealed(sealed, opened):
     assert sealed.erasing.replace_texts(mentions) == 6
     assert sealed.erasing.mentions(["jo@x.example"]) == []
     assert sealed.sendings.of_letter("a")[0].why == "no [erased] here"
+    [row] = read(sealed, sa.select(tables.sending.c.why).where(tables.sending.c.task_id == "a"))
+    assert person_in(row["why"]) is not None
     assert sealed.operations.get("t").wanted.values == ("[erased]",)
+
+
+def test_without_the_key_an_example_of_a_group_is_not_emptied(sealed, opened):
+    sealed.letters.save([letter("a"), letter("b", attempt(minutes=1))])
+    blind, act = opened(None), OngoingAct(who="ann", act="forget", detail={}, at=T0)
+    held = blind.leases.take("retention", holder="one", seconds=60)
+    begun = blind.erasing.begin(act, held)
+    with pytest.raises(ContentsSealed, match="set dlq_encryption_keys"):
+        blind.erasing.delete(["b"], held, begun)
+    [group] = sealed.groups.find(Filter(), now=T0)
+    assert (group.open_count, group.message) == (2, letter("b").message)
+    assert sealed.erasing.delete(["b"], held, begun) == 1
+
+
+def shown(store, values):
+    """The numbers of the planted values that are shown."""
+    held = store.leases.take("upkeep", holder="one", seconds=60)
+    said = repr(
+        [
+            *([one.get(name) for name in "abcdep"] for one in [store.letters]),
+            *([one.of_letter(name) for name in "abcde"] for one in (store.edits, store.sendings)),
+            store.parked.take_due(held, "here", limit=9, hold_s=60),
+            store.operations.get("t"), store.automations.statuses(), store.automations.find(),
+            store.audit.find().rows, store.deliveries.find("a", "shop.tasks.charge"),
+            store.groups.find(Filter(), now=T0), store.tickets.of_groups([letter().fingerprint]),
+        ]
+    )  # fmt: skip
+    assert "unreadable='" not in said.replace("unreadable=''", "")
+    return {number for number, value in enumerate(values) if value in said}
+
+
+@pytest.mark.clear("it needs a store without keys")
+def test_texts_of_users_that_look_sealed_are_shown_as_others_are(store, tmp_path):
+    hostile = [NEW.seal(one, "elsewhere") for one in PLANTED]
+    plant(store, hostile)
+    with contextlib.closing(SQLStore(f"sqlite:///{tmp_path / 'harmless.db'}")) as harmless:
+        plant(harmless)
+        expected = shown(harmless, PLANTED)
+    assert len(expected) > 20
+    assert shown(store, hostile) == expected
+
+
+@pytest.mark.clear("it needs a store without keys")
+def test_a_reason_that_looks_sealed_stops_no_request(store):
+    why = NEW.seal("fixed", "elsewhere")
+    store.letters.save([letter("a")])
+    made = store.requests.create(
+        Filter(), who="ann", why=why, expires_after_s=0.0,
+        act="redrive", letters={"a": ""}, changes={}, shown={},
+    )  # fmt: skip
+    store.requests.prune(None)
+    [found] = store.requests.find()
+    assert (found.id, found.state.value, found.why) == (made.id, "expired", why)

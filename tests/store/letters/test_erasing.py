@@ -208,8 +208,8 @@ def test_the_orders_of_an_operation_that_has_not_ended_stay(letters):
 def test_a_request_is_searched_after_it_has_ended(letters):
     ended, waits = (
         letters.requests.create(
-            act="redrive", who="bob", why=f"for {JO}", wanted=Filter(), limit=None, changes={},
-            shown={}, expires_after_s=60,
+            Filter(), act="redrive", who="bob", why=f"for {JO}", letters={}, changes={}, shown={},
+            expires_after_s=60,
         ).id
         for _ in range(2)
     )  # fmt: skip

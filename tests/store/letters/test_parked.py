@@ -4,14 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from support.factories import T0, envelope, letter, parking
+from support.factories import T0, envelope, letter, parking, unsent
 from support.stores.redriving import claim, end
 from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.headers import RELEASE_HEADER, doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import DOUBT_S, Filter, Lease
+from celery_dlq.store.base import DOUBT_S, Filter, Lease, Unsent
 from celery_dlq.store.letters import acts
 from celery_dlq.store.rows import rows
 
@@ -469,6 +469,40 @@ def test_a_message_in_doubt_counts_as_the_first_copy(store, monkeypatch):
     assert store.parked.in_doubt("elsewhere") == frozenset()
 
     assert sorted((one.letter.task_id, one.copy) for one in take(store)) == [("a", 2), ("b", 1)]
+
+
+def test_messages_that_were_not_sent_are_counted_by_their_broker(store):
+    late = T0 + timedelta(minutes=5)
+    others = unsent("d", place="there", last_failed_at=late)
+    park(store, unsent("a", last_failed_at=late), unsent("b"), parking("c", -500), others)
+    found = store.monitoring.measures()
+    assert sorted(found.unsent, key=lambda one: one.place) == [
+        Unsent(place="here", messages=2, since=T0), Unsent(place="there", messages=1, since=late),
+    ]  # fmt: skip
+    assert store.parked.unsent() == found.unsent
+    assert (found.parked, found.overdue) == (4, 1)
+
+    store.parked.accept([("here.b", 1)])
+    assert {(one.place, one.messages) for one in store.parked.unsent()} == {
+        ("here", 1),
+        ("there", 1),
+    }
+
+
+def test_the_number_of_messages_that_were_not_sent_never_falls(store):
+    def kept():
+        return sum(
+            one.arrived for one in store.monitoring.measures().cells if one.reason is Reason.UNSENT
+        )
+
+    park(store, unsent("a"), unsent("b"), parking("c", -1))
+    park(store, unsent("a"))
+    assert kept() == 2
+    of_one = Filter(ids=("a",), states=frozenset({State.PARKED}))
+    assert store.closing.discard(of_one, who="ann", why="x", now=T0) == 1
+    store.parked.accept([("here.b", 1)])
+    assert kept() == 2
+    assert store.monitoring.measures().unsent == ()
 
 
 def test_of_a_message_in_doubt_one_copy_runs(store, monkeypatch):

@@ -150,6 +150,15 @@ def test_an_approval_is_used_once(queue, ask, approve, refused):
     assert begun(queue) == [request]
 
 
+def test_a_letter_that_was_edited_after_the_approval_is_named(queue, ask, approve):
+    request = ask()
+    approve(request)
+    queue.edit("a", who=ANN, kwargs={"currency": "USD"})
+    plan = queue.store.requests.approved(request)
+    assert queue.store.requests.changed(plan, ["a", "b"]) == {"a": "its message was edited"}
+    assert queue.store.requests.changed(plan, ["x"]) == {"x": "it is no longer in the store"}
+
+
 def test_a_repeated_act_is_a_new_request(queue, ask, approve):
     approve(ask())
     assert ask() not in begun(queue)
@@ -170,7 +179,7 @@ def test_an_expired_request_is_refused(queue, ask, refused, monkeypatch):
     assert queue.store.requests.get(request).state is RequestState.EXPIRED
     assert "It has expired" in refused(request)
     assert begun(queue) == []
-    assert acts(queue) == ["request", "lapse", "deny"]
+    assert acts(queue) == ["request", "deny"]
 
 
 def test_of_two_at_once_one_wins(queue, ask):
@@ -229,9 +238,16 @@ def test_a_request_that_was_changed_in_the_database_is_refused(queue, ask, refus
         record = json.loads(connection.scalar(sa.select(tables.request.c.record)))
         changed = json.dumps({**record, **forged})
         connection.execute(sa.update(tables.request).values(record=changed))
-    assert "It was changed in the database" in refused(request)
+    assert "it was changed in the database" in refused(request)
     assert queue.store.requests.get(request).state is RequestState.FAILED
     assert begun(queue) == []
+
+
+def test_a_reason_that_was_changed_in_the_database_is_noticed(queue, ask, refused):
+    request = ask()
+    with queue.store.database.engine.begin() as connection:
+        connection.execute(sa.update(tables.request).values(why="harmless"))
+    assert "it was changed in the database" in refused(request)
 
 
 def test_the_orders_are_those_that_were_asked_for(queue):
@@ -293,7 +309,7 @@ class TestOtherActs:
         lease = queue.store.leases.take("retention", holder="me", seconds=60)
         with pytest.raises(ApprovalNeeded) as asked:
             erasing.carry_out(erasing.look(), lease, who=ANN, why="asked by him")
-        with pytest.raises(Exception, match="Another process removes letters"):
+        with pytest.raises(Exception, match="removes letters at the moment"):
             approve(asked.value.request)
         assert queue.store.requests.get(asked.value.request).state is RequestState.OPEN
 
@@ -332,7 +348,7 @@ class TestOtherActs:
         with pytest.raises(KeyboardInterrupt):
             approve(killed)
         monkeypatch.undo()
-        assert queue.store.requests.get(killed).state is RequestState.APPROVED
+        assert queue.store.requests.get(killed).state is RequestState.DONE
         with pytest.raises(RequestRefused, match="already approved by bob"):
             approve(killed)
         assert queue.store.counts.letters(CHARGES) == 3

@@ -20,6 +20,7 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.upkeep.step import UpkeepStep
+from celery_dlq.worker import consumer
 from celery_dlq.worker.consumer import CaptureStep, LastStep
 
 
@@ -80,6 +81,15 @@ def test_no_worker_starts_with_a_wrong_setting(app, step):
     DeadLetterQueue.of(app)
     with pytest.raises(SettingsError, match="dlq_retry_base"):
         step(types.SimpleNamespace(app=app, steps=[]))
+
+
+@pytest.mark.parametrize("setting", ["dlq_subject", "dlq_fingerprint"])
+def test_no_worker_starts_with_a_function_that_does_not_exist(app, setting):
+    app.conf.update({"dlq_encryption_keys": {"k": b"k" * 32}, setting: "no.such.function"})
+    app.finalize()
+    DeadLetterQueue.of(app)
+    with pytest.raises(SettingsError, match=f"{setting}: 'no.such.function' cannot be imported"):
+        consumer._check(app)
 
 
 def test_a_recorded_letter_is_in_the_store_when_it_returns(app):

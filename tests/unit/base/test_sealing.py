@@ -13,7 +13,10 @@ from celery_dlq.base.sealing import (
     Keyring,
     PersonKey,
     is_sealed,
+    marked_clear,
+    person_in,
     read_keys,
+    without_mark,
 )
 from celery_dlq.errors import ContentsSealed, SettingsError
 
@@ -32,10 +35,10 @@ def old_hash() -> str:
 
 @given(st.text(alphabet=st.characters(codec=None, categories=None)))
 def test_every_text_comes_back(text: str) -> None:
-    sealed = ring().seal_text(text, PLACE)
+    sealed = ring().seal(text, PLACE)
     assert is_sealed(sealed)
     assert sealed.isascii()
-    assert ring().open_text(sealed, PLACE) == text
+    assert ring().open(sealed, PLACE) == text
 
 
 @given(st.binary())
@@ -87,7 +90,26 @@ def test_a_value_that_was_cut_cannot_be_read(size: int) -> None:
 
 def test_text_that_is_not_sealed_is_refused() -> None:
     with pytest.raises(ContentsSealed):
-        ring().open_text("dlq-sealed:%%%", PLACE)
+        ring().open("dlq-sealed:%%%", PLACE)
+
+
+@pytest.mark.parametrize(
+    "value", ["dlq-sealed:", b"\x89dlq sealed", "no room", b"", "dlq-sealed:=x"]
+)
+def test_a_clear_value_is_marked_only_if_it_may_look_sealed(value: str | bytes) -> None:
+    for one in (value, ring().seal(value, PLACE)):
+        marked = marked_clear(one)
+        assert not is_sealed(marked)
+        assert without_mark(marked) == one
+        assert person_in(marked) is None
+    assert (marked_clear(value) == value) == (value in ("no room", b""))
+
+
+def test_a_sealed_value_names_its_person() -> None:
+    person = PersonKey(b"p" * 16, b"s" * 32)
+    for value in ("4711", b"4711"):
+        assert person_in(ring().seal(value, PLACE, person)) == person.id
+        assert person_in(ring().seal(value, PLACE)) is person_in(value) is None
 
 
 def test_a_person_s_value_needs_the_key_of_the_person() -> None:
@@ -129,6 +151,7 @@ def test_keys_are_base64_of_either_alphabet_or_bytes() -> None:
         ([OLD], "not a dict"),
         ({"": OLD}, "a name"),
         ({7: OLD}, "a name"),
+        ({"@a": OLD}, "a name"),
         ({"a": "c2hvcnQ="}, "not 32 bytes"),
         ({"a": "%"}, "not 32 bytes"),
         ({"a": 32}, "not 32 bytes"),

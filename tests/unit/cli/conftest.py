@@ -22,7 +22,6 @@ from celery_dlq.redrive.letter import functions
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
-from celery_dlq.upkeep import expiring
 from celery_dlq.view import times
 
 #: The present, as the commands see it.
@@ -94,7 +93,7 @@ def time_enough(monkeypatch):
         monkeypatch.setattr(module, name, 60.0)
     # With 0 seconds, Celery would wait for its default.
     monkeypatch.setattr(broker, "_ANSWERS_S", 0.01)
-    monkeypatch.setattr(expiring, "SHARE", 1.0)
+    monkeypatch.setattr("celery_dlq.store.base.SHARE", 1.0)
 
 
 @pytest.fixture

@@ -73,4 +73,4 @@ def test_a_metavar_stands_for_one_form(metavar, good, bad):
                 with pytest.raises(click.UsageError):
                     callback(context, option, read(bad))
                 found += 1
-    assert found > 3
+    assert found > 2

@@ -62,6 +62,7 @@ def test_a_letter_is_not_called_lost_because_its_worker_was():
         ("broker-cut", LOST, facts(conf={"broker_connection_retry": False}), "broker_connection_retry"),
         ("fail", LOST, facts(), "no setting explains this"),
         ("unreadable", LETTER, facts(), "no setting explains this"),
+        ("send-cut", replace(DONE, begun=2), facts(), "1 done after a second run; no setting"),
     ],
 )  # fmt: skip
 def test_a_gap_names_the_setting_that_closes_it(name, end, found, setting):

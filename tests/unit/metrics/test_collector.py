@@ -20,7 +20,7 @@ from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import CircuitState, Lost, RecorderReport, ReportKind
-from celery_dlq.store.base import Cell, Measures
+from celery_dlq.store.base import Cell, Measures, Unsent
 from celery_dlq.store.keeping import (
     CLOSED_AGES,
     ArchiveTotals,
@@ -45,12 +45,27 @@ def cell(**changes) -> Cell:
     return Cell(**{**values, **changes})
 
 
+#: Messages that were kept because the broker did not take them.
+KEPT = cell(
+    reason=Reason.UNSENT, exception_type="OSError", open=0, succeeded=0, failed=0, arrived=8
+)
+
+
 MEASURES = Measures(
-    cells=(cell(), cell(queue="mail", open=1), cell(task="shop.ship", reason=Reason.TIMEOUT)),
+    cells=(
+        cell(),
+        cell(queue="mail", open=1),
+        cell(task="shop.ship", reason=Reason.TIMEOUT),
+        KEPT,
+    ),
     open={State.DEAD: 6, State.CLAIMED: 1, State.REDRIVEN: 0},
     oldest_open_at=T0,
     parked=4,
     overdue=1,
+    unsent=(
+        Unsent(place="here", messages=2, since=T0 + timedelta(seconds=200)),
+        Unsent(place="there", messages=1, since=T0 + timedelta(seconds=100)),
+    ),
     operations=dict.fromkeys(OperationState, 0) | {OperationState.ABORTED: 2},
     aborted_at=T0 + timedelta(seconds=5),
     deaths=3,
@@ -150,6 +165,7 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_snapshot_timestamp_seconds": NOW,
         "celery_dlq_depth celery terminal shop.charge": 3,
         "celery_dlq_depth mail terminal shop.charge": 1,
+        "celery_dlq_depth celery unsent shop.charge": 0,
         "celery_dlq_depth celery timeout shop.ship": 3,
         "celery_dlq_letters dead": 6,
         "celery_dlq_letters claimed": 1,
@@ -166,6 +182,9 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_operation_aborted_timestamp_seconds": T0.timestamp() + 5,
         "celery_dlq_parked": 4,
         "celery_dlq_parked_overdue": 1,
+        "celery_dlq_unsent_messages": 3,
+        "celery_dlq_oldest_unsent_seconds": 500,
+        "celery_dlq_unsent_total OSError shop.charge": 8,
         "celery_dlq_poison_deliveries": 3,
         "celery_dlq_circuits open shop.ship": 2,
         "celery_dlq_handlings repair failed": 5,
@@ -205,6 +224,12 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_uncovered_workers": 1,
         "celery_dlq_spool_bytes": 17,
     }
+
+
+def test_a_message_of_a_sender_whose_clock_is_ahead_has_no_age():
+    ahead = Unsent(place="here", messages=1, since=T0 + timedelta(seconds=900))
+    found = scrape(lambda: reading(replace(MEASURES, unsent=(ahead,))))
+    assert found["celery_dlq_oldest_unsent_seconds"] == 0
 
 
 def test_the_lag_of_retention_goes_by_the_clock_of_the_store():

@@ -18,7 +18,7 @@ def request(**changes):
     values = {
         "id": "0a1b2c3d4e5f", "act": "redrive", "state": RequestState.OPEN,
         "who": Login("ann (flower)"), "proven": True, "host": "desk", "why": "", "at": T0,
-        "expires_at": T0 + timedelta(days=1), "count": 1, "letters": {"a": "dead"},
+        "expires_at": T0 + timedelta(days=1), "letters": {"a": "dead"},
         "states": ("dead",), "changes": {}, "shown": {}, "result": {}, **changes,
     }  # fmt: skip
     return Request(**values)

@@ -63,8 +63,8 @@ def app(tmp_path):
 def dlq(app):
     dlq = DeadLetterQueue.of(app)
     yield dlq
-    if "keeper" in vars(dlq.outbox):
-        dlq.outbox.keeper.writer.stop()
+    if "keeper" in vars(dlq.sending):
+        dlq.sending.keeper.writer.stop()
 
 
 @pytest.fixture

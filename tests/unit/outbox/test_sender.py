@@ -101,7 +101,7 @@ def test_a_message_that_cannot_be_serialised_is_raised(charge, dlq, broker, is_a
 
 def test_while_the_broker_is_away_one_message_tries_every_two_seconds(charge, dlq, broker):
     now = 0.0
-    dlq.outbox.circuit._monotonic = lambda: now
+    dlq.sending.circuit._monotonic = lambda: now
     broker.away = REFUSED
     for _ in range(5):
         charge.delay(17)
@@ -121,7 +121,7 @@ def test_the_log_says_once_that_the_broker_is_away_and_once_that_it_is_back(
     charge, dlq, broker, caplog
 ):
     caplog.set_level("INFO", "celery_dlq.outbox")
-    dlq.outbox.circuit._monotonic = iter(range(0, 1_000, 10)).__next__
+    dlq.sending.circuit._monotonic = iter(range(0, 1_000, 10)).__next__
     broker.away = REFUSED
     charge.delay(1)
     charge.delay(2)
@@ -236,12 +236,12 @@ def test_a_message_without_headers_is_celerys_own_affair(app, charge, dlq, broke
 def test_a_forked_process_has_names_and_a_writer_of_its_own(charge, dlq, broker, monkeypatch):
     broker.away = REFUSED
     charge.delay(1)
-    parent = dlq.outbox.keeper.writer
-    names = {dlq.outbox.new_name()[:16]}
+    parent = dlq.sending.keeper.writer
+    names = {dlq.sending.new_name()[:16]}
     parent.stop()
     monkeypatch.setattr("os.getpid", lambda: 4711)
-    names.add(dlq.outbox.new_name()[:16])
-    assert dlq.outbox.keeper.writer is not parent
+    names.add(dlq.sending.new_name()[:16])
+    assert dlq.sending.keeper.writer is not parent
     assert len(names) == 2
 
 
@@ -296,7 +296,7 @@ def test_in_a_transaction_the_message_waits_for_the_commit(charge, dlq, queued, 
 
     [send] = transaction.calls
     send()
-    dlq.outbox.keeper.writer.flush()
+    dlq.sending.keeper.writer.flush()
 
     [message] = queued()
     assert message.headers["id"] == result.id
@@ -311,7 +311,7 @@ def test_after_the_commit_a_broker_that_is_away_leaves_it_to_the_workers(
     dlq.store.parked.park(transaction.parked, now=datetime.now(timezone.utc))
     broker.away = REFUSED
     transaction.calls[0]()
-    dlq.outbox.keeper.writer.flush()
+    dlq.sending.keeper.writer.flush()
     assert dlq.store.parked.next_due(dlq.hold.place) <= 0.0
 
 
@@ -320,7 +320,7 @@ def test_after_the_commit_a_doubt_leaves_it_to_the_hold(charge, dlq, broker, tra
     dlq.store.parked.park(transaction.parked, now=datetime.now(timezone.utc))
     broker.fails(RESET)
     transaction.calls[0]()
-    dlq.outbox.keeper.writer.flush()
+    dlq.sending.keeper.writer.flush()
     assert dlq.store.parked.next_due(dlq.hold.place) > DOUBT_S - 10
 
 

@@ -47,7 +47,8 @@ def test_a_batch_is_written_while_the_one_before_is_confirmed(publisher, redrive
 
 
 def test_a_slow_batch_waits_for_the_one_before(publisher, redrive, fill, monkeypatch):
-    tried = SimpleNamespace(prepare=lambda letter, _now: Prepared(OpenLetter(letter, frozenset())))
+    prepared = lambda letter, _now: Prepared(OpenLetter(letter, frozenset()))  # noqa: E731
+    tried = SimpleNamespace(prepare=prepared, approved=None)
     monkeypatch.setattr(module, "preparation_of", lambda *_: tried)
     fill(*"abcd")
     orders = Orders(pacing=Pacing(max_queue_depth=100))

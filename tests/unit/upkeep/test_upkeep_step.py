@@ -142,6 +142,15 @@ def test_it_waits_for_its_turn_and_ends_it_with_the_worker():
     assert store.expired == [timedelta(hours=1)]
 
 
+def test_at_its_end_it_says_which_messages_in_doubt_it_took():
+    accepted, dlq = [], queue(Store(None))
+    dlq.store.parked.in_doubt = lambda place: {"m1", "m2"}
+    dlq.store.parked.accept = accepted.extend
+    dlq.doubts.take("m1")
+    UpkeepThread(dlq, "me", wake=lambda: None).end()
+    assert accepted == [("here.um1", 1)]
+
+
 def test_a_store_that_is_away_is_logged_once_and_so_is_its_return(caplog):
     caplog.set_level("INFO")
     away = StoreUnavailable("The dead-letter store does not answer")

@@ -20,7 +20,10 @@ from celery_dlq.store.database.servers import with_hosts_apart
 #: A new database is a class of its own, and a name here.
 SUPPORTED: tuple[Dialect, ...] = (SQLite(), PostgreSQL(), MySQL())
 
-_BY_NAME = {dialect.name: dialect for dialect in SUPPORTED}
+# An application may use the dialect that SQLAlchemy has for each of the names.
+_BY_NAME = {
+    scheme.partition("+")[0]: dialect for dialect in SUPPORTED for scheme in dialect.schemes
+}
 _BY_SCHEME = {scheme: dialect for dialect in SUPPORTED for scheme in dialect.schemes}
 
 
@@ -58,7 +61,8 @@ def parse_url(text: str) -> URL:
     dialect = _BY_SCHEME.get(url.drivername)
     if dialect is None:
         near = "".join(
-            f" (did you mean {name!r}?)" for name in near_names(url.drivername, _BY_NAME)[:1]
+            f" (did you mean {name!r}?)"
+            for name in near_names(url.drivername, [one.name for one in SUPPORTED])[:1]
         )
         raise _wrong(f"names {url.drivername!r}{near}, which is not supported; use {_names()}")
     if unfit := dialect.why_unfit(url):

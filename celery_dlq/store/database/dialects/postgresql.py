@@ -188,7 +188,9 @@ class Many(UserDefinedType[Sequence[Any]]):
     def get_col_spec(self, **_options: Any) -> str:
         return f"{self.element}[]"
 
-    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], str]:
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], str] | None:
+        if dialect.driver == "asyncpg":  # an application's, which takes arrays only
+            return None
         written = str if self.element == "BIGINT" else _quoted
         return lambda values: f"{{{','.join(map(written, values))}}}"
 

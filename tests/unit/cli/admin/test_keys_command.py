@@ -26,10 +26,10 @@ class Keys:
         self.who, self.error = "", None
 
     def counts(self):
-        return self.letters
-
-    def person_counts(self):
-        return self.persons
+        return {
+            label: (self.letters.get(label, 0), self.persons.get(label, 0))
+            for label in {**self.letters, **self.persons}
+        }
 
     def left(self):
         others = {**self.letters, LABEL: 0, "@": 0}

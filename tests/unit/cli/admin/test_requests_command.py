@@ -9,6 +9,7 @@ import re
 import pytest
 
 from celery_dlq import Approval, DLQTask, Filter
+from celery_dlq.errors import RequestRefused
 from celery_dlq.model.request import Login
 
 
@@ -42,6 +43,15 @@ def test_an_act_becomes_a_request_with_a_status_of_its_own(run, read, asked, sto
     assert asked in run("requests").stdout
 
 
+def test_the_plan_says_so_before(configure, run, three):
+    configure(dlq_approval=Approval(above=2))
+    assert (
+        "second person has to approve this (dlq_approval)"
+        in run("redrive", "--all", "--dry-run").stdout
+    )
+    assert "second person" not in run("redrive", "77e1", "--dry-run").stdout
+
+
 def test_fewer_letters_need_no_one(configure, run, three, store):
     configure(dlq_approval=Approval(above=2))
     assert run("delete", "77e1", "--open", "--why", "old", "--yes").exit_code == 0
@@ -56,10 +66,10 @@ def test_show_names_the_letters(run, read, asked, three):
 
 
 def test_it_approves_nothing_and_says_where_to(run, asked, queue):
-    result = run("requests", "approve", asked)
-    assert result.exit_code == 1
-    assert "No login proves the name" in result.stderr
-    assert "Approve it in Flower" in result.stderr
+    assert run("requests", "approve", asked).exit_code == 2
+    assert "2 other logins, in Flower" in run("requests", "show", asked).stdout
+    with pytest.raises(RequestRefused, match="No login proves the name"):
+        queue.requests.approve(asked, who="root")
     assert [one.act for one in queue.store.audit.find().rows] == ["deny", "request"]
     said = run("audit").stdout
     assert "was not allowed to answer the request: redrive 3 letters" in said
@@ -85,7 +95,7 @@ def test_what_was_left_out_is_shown(run, asked, queue, store, three):
     assert asked in run("operations").stdout
 
 
-@pytest.mark.parametrize("command", ["show", "approve", "refuse"])
+@pytest.mark.parametrize("command", ["show", "refuse"])
 def test_an_unknown_request(run, three, command):
     result = run("requests", command, "nosuch")
     assert result.exit_code == 1
@@ -125,13 +135,21 @@ def test_an_edit_is_proposed(configure, run, read, three, monkeypatch):
     [one] = read("requests")
     assert (one["act"], one["count"]) == ("edit", 1)
     assert "EUR" in json.dumps(one["shown"])
+    shown = run("requests", "show", one["id"]).stdout
+    assert '+ kwargs.currency = "EUR"' in [line.strip() for line in shown.splitlines()]
+    assert "change=" not in shown
 
 
 def test_a_task_that_is_never_redriven(app, run, store, three):
     app.tasks["shop.charge"].dlq_redrive = "never"
-    result = run("redrive", "--task", "charge", "--yes")
-    assert result.exit_code == 1
-    assert "letters of shop.charge are never redriven" in result.stderr
+
+    @app.task(name="shop.other", base=DLQTask, shared=False)
+    def other(*args, **kwargs): ...
+
+    for more in ([], ["--to-task", "shop.other"]):
+        result = run("redrive", "--task", "charge", "--yes", *more)
+        assert result.exit_code == 1, result.output
+        assert "letters of shop.charge are never redriven" in result.stderr
     assert "never redriven" in run("redrive", "--task", "charge", "--dry-run").stdout
     assert store.operations.find() == []
 

@@ -48,7 +48,7 @@ def test_the_account_is_a_table(run, accounts, store):
         f"{store.database.url.database} with the pool prefork, celery_dlq {__version__}, Celery"
         in first
     )
-    assert first.endswith(": 35 messages in 10 scenarios.")
+    assert first.endswith(": 38 messages in 11 scenarios.")
     assert last == "1 sent, 1 accounted for"
     assert calls == [("shop", {"only": (), "pool": None, "store_url": None})]
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from celery.app.control import Inspect
 from kombu import Queue
-from support.factories import T0, letter
+from support.factories import T0, letter, unsent
 
 from celery_dlq.cli.doctor import where as module
 from celery_dlq.model.states import Reason, State
@@ -83,6 +83,16 @@ def test_a_parked_retry(find, store):
     assert place == "parked"
     assert "unpark 4711" in step
     assert "due at " in sources["store"][1]
+
+
+def test_a_message_that_the_broker_did_not_take(find, store):
+    store.parked.park([unsent("4711")], now=T0)
+    place, step, sources = find()
+    assert place == "parked"
+    assert step.startswith("nothing, a worker sends it as soon as the broker takes it; ")
+    assert sources["store"][1].startswith(
+        "shop.charge waits in the store to be sent: the broker did not take it from web-1 at "
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_without_the_key_screens_say_why_there_are_no_contents(run, read, locked
     assert SECRET not in said
     assert "set dlq_encryption_keys here, too" in said
     assert "celery dlq redrive a1" in said
+    assert "0 bytes" not in said
     [row] = read("list")
     assert "set dlq_encryption_keys here, too" in row["unreadable"]
     assert (row["message"], row["args"], row["task"]) == ("", None, "shop.charge")

@@ -84,6 +84,14 @@ def test_the_key_stays_while_a_letter_in_the_spool_needs_it(run, letters, queue)
     assert letters.keys.has_person(letters.keys.person_id("customer 7"))
 
 
+def test_the_key_goes_while_letters_of_others_are_in_the_spool(run, letters, queue):
+    queue.spool.keep([about(8, "e1")])
+    queue.spool.close()
+    result = run("forget", "--subject", "customer 7", *WHY, "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert not letters.keys.has_person(letters.keys.person_id("customer 7"))
+
+
 def test_a_person_without_letters_is_not_found(run, letters):
     result = run("forget", "--subject", "customer 9", *WHY, "--yes")
     assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")

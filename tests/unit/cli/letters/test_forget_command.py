@@ -200,7 +200,8 @@ def test_a_retry_that_waits_is_named(run, letters):
     result = forget(run, "--where", "args.user_id=7")
     assert result.exit_code == 4
     assert (
-        "These wait for a retry, and stay: p1. Run this again when they have run." in result.stderr
+        "These wait in the store to be sent, and stay: p1. Run this again when they have run."
+        in result.stderr
     )
     assert left(letters) == ["b1", "d1", "p1"]
 

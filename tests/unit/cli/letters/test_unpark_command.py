@@ -20,7 +20,7 @@ def parked(store):
 def test_a_released_retry_is_due_on_the_apps_broker(run, parked, queue, store):
     result = run("unpark", "a1")
     assert (result.exit_code, result.stdout) == (
-        0, "A worker will send 1 parked retry now. See the others: celery dlq list --state parked\n",
+        0, "A worker will send 1 parked message now. See the others: celery dlq list --state parked\n",
     )  # fmt: skip
     assert store.parked.next_due(queue.hold.place) <= 0
     assert store.parked.next_due("here") > 8_000
@@ -29,12 +29,12 @@ def test_a_released_retry_is_due_on_the_apps_broker(run, parked, queue, store):
 def test_releasing_all_shows_examples_and_needs_yes(run, parked, store):
     assert run("unpark", "--all").exit_code == 2
     result = run("unpark", "--all", "--yes")
-    assert "A worker will send 2 parked retries now." in result.stdout
+    assert "A worker will send 2 parked messages now." in result.stdout
 
 
 def test_a_fingerprint_that_only_parked_retries_have_is_known(run, store):
     store.parked.park([parking("a1", 9_000, fingerprint="9c1e")], now=datetime.now(timezone.utc))
-    assert "will send 1 parked retry now" in run("unpark", "--group", "9c1e").stdout
+    assert "will send 1 parked message now" in run("unpark", "--group", "9c1e").stdout
     assert run("unpark", "--group", "typo").exit_code == 1
 
 
@@ -46,7 +46,7 @@ def test_a_letter_that_is_not_parked_is_named_and_left_alone(run, parked):
 
 def test_nothing_is_parked(run, store):
     result = run("unpark", "--all", "--yes")
-    assert (result.exit_code, result.stdout) == (0, "No parked retries match.\n")
+    assert (result.exit_code, result.stdout) == (0, "No parked messages match.\n")
 
 
 def test_parked_retries_are_listed_and_counted_separately(run, read, parked):

@@ -1,9 +1,10 @@
 """Acts on many letters: the confirmation, and the act."""
 
 import asyncio
+import json
 
 import pytest
-from support.factories import T0, attempt, letter
+from support.factories import T0, attempt, letter, unsent
 
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.site import Site
@@ -60,6 +61,18 @@ def test_selected_letters_are_taken_by_their_ids(ann, store, three):
     assert states(store, three) == [State.DISCARDED, State.DEAD, State.DISCARDED]
     [row] = store.audit.find().rows
     assert (row.act, row.who, row.count, row.why) == ("discard", "ann (flower)", 2, "test data")
+
+
+def test_messages_that_were_not_sent_are_found_and_discarded_by_their_reason(ann, store):
+    store.parked.park([unsent("web1"), unsent("web2")], now=T0)
+    assert "web1" in ann.get("/dead-letters/letters?reason=unsent").text
+    answer = ann.get("/api/dead-letters?reason=unsent")
+    listed = json.loads(answer.body)["letters"]
+    assert {one["task_id"] for one in listed} == {"web1", "web2"}
+    page = ann.get(f"{DISCARD}?reason=unsent")
+    assert "left alone" not in page.text
+    assert agree(ann, DISCARD, "reason=unsent", number="2", why="cancelled").status == 303
+    assert states(store, ["web1", "web2"]) == [State.DISCARDED] * 2
 
 
 def test_an_empty_selection_is_refused(ann):

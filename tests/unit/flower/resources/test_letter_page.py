@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
-from support.factories import T0, attempt, bomb, envelope, letter, parking
+from support.factories import T0, attempt, bomb, envelope, letter, parking, unsent
 
 from celery_dlq import Discard, Escalate, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
@@ -304,6 +304,16 @@ def test_a_discard_without_a_reason_changes_nothing(ann, store):
     action = "/dead-letters/letters/77e1/discard"
     assert ann.post(action, {**dict(answer.form(action)), "why": "test data"}).status == 303
     assert ann.get(action).headers["Location"] == "/dead-letters/letters/77e1"
+
+
+def test_a_message_that_the_broker_did_not_take_says_so(ann, store):
+    store.parked.park([unsent("web")], now=T0)
+    page = page_of(ann, "web")
+    assert "Why it was not sent" in page.text
+    assert "from its sender; a worker sends it as soon as the broker takes it" in page.text
+    assert "next attempt" not in page.text
+    sent = press(ann, "web", "unpark")
+    assert "A worker will send it within seconds." in ann.get(sent.headers["Location"]).text
 
 
 def test_a_parked_retry_is_released(ann, app, store):

@@ -116,7 +116,8 @@ class TestPages:
         with pytest.raises(ApprovalNeeded) as asked:
             queue.edit("77e1", who="ann", kwargs={"currency": "USD", "password": "hunter2"})
         page = bob.get(f"{PAGE}/{asked.value.request}")
-        assert "USD" in page.text
+        assert '+ kwargs.currency = "USD"' in page.text
+        assert "change=" not in page.text
         assert "hunter2" not in page.body
         assert "hunter2" not in ann.get(f"{API}/requests/{asked.value.request}").body
 
@@ -128,14 +129,23 @@ class TestPages:
         page = bob.get(answer.headers["Location"])
         assert "Your approval was recorded." in page.text
         assert page.find("a", href=f"/dead-letters/operations/{asked}")
+        assert "Expires" not in page.text
+        assert "other login" not in page.text
         assert not page.find("form", action=f"{PAGE}/{asked}/refuse")
 
     def test_the_requester_sees_why_not_and_may_withdraw(self, ann, asked, store):
         page = ann.get(f"{PAGE}/{asked}")
         assert "another person has to approve it" in page.text
+        assert ("Withdraw" in page.text, "Refuse" in page.text) == (True, False)
         assert not page.find("button", id="dlq-approve")
         assert press(ann, asked, "refuse").status == 303
         assert store.requests.get(asked).state is RequestState.REFUSED
+
+    def test_a_user_without_the_role_sees_no_buttons(self, app, bob, asked):
+        app.conf.dlq_roles = {"read": ["*"]}
+        page = bob.get(f"{PAGE}/{asked}")
+        assert "ann (flower) asks: redrive 1 letter" in page.text
+        assert not page.find("form", action=f"{PAGE}/{asked}/refuse")
 
     def test_a_form_is_used_once(self, ann, asked):
         form = ann.get(f"{PAGE}/{asked}").form(f"{PAGE}/{asked}/refuse")

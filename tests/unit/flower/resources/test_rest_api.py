@@ -546,7 +546,7 @@ class TestDescription:
         send(ann, "/redrive", {"id": "77e1"})
         [operation, *_] = read(ann, "/operations")["operations"]
         shop.store.requests.create(
-            act="edit", who="ann", why="", wanted=Filter(), limit=None, changes={}, shown={},
+            Filter(), act="edit", who="ann", why="", letters={}, changes={}, shown={},
             expires_after_s=9,
         )  # fmt: skip
         found = {
