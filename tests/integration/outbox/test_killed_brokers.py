@@ -43,7 +43,7 @@ pytestmark = [
 
 #: Seconds after which Redis gives unacknowledged messages back.
 VISIBLE_AFTER_S = 10
-#: The default of ``dlq_unsent_after``, and by how much the slowest of a hundred requests may exceed it. Beside
+#: The default of ``dlq_unsent_after``, and by how much the slowest request of a hundred may exceed it. Beside
 #: other tests it is more than alone, as ``make kill-brokers`` runs it.
 UNSENT_AFTER_S, SLACK_S = 2.0, float(os.environ.get("CELERY_DLQ_BROKER_SLACK_S", "20"))
 #: Longer than the worker takes until it says which messages in doubt it took.
