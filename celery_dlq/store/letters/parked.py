@@ -204,9 +204,11 @@ class Parked(StoreRole):
     @reads
     def in_doubt(self, place: str) -> frozenset[str]:
         """The names of the messages that their senders may have sent to ``place``, by
-        :func:`~celery_dlq.model.headers.doubtful_parking`. Also those of which a copy has run."""
+        :func:`~celery_dlq.model.headers.doubtful_parking`. Also those of which another copy has run."""
         beginning = doubtful_parking(place, "")
         stored = select(parked.c.parking).where(begins_with(parked.c.parking, beginning))
+        # If the broker delivers a first copy again that has run, it may run, as any message.
+        stored = stored.where(parked.c.accepted.is_distinct_from(1))
         found = self.connection.scalars(stored.where(self.ours(parked)))
         return frozenset(parking.removeprefix(beginning) for parking in found)
 

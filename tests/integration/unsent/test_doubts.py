@@ -3,6 +3,8 @@ two copies: the original, and the copy that a worker sends from the letter."""
 
 from __future__ import annotations
 
+import contextlib
+
 import kombu
 import pytest
 from kombu.exceptions import ChannelError
@@ -57,12 +59,14 @@ def dropped(project):
     return project.logged().count("this copy is dropped")
 
 
-@pytest.mark.parametrize("workers", ["one worker", "two workers"])
+@pytest.mark.parametrize(
+    "workers", ["one worker", pytest.param("two workers", marks=pytest.mark.nightly)]
+)
 def test_an_original_that_was_taken_before_its_letter_exists(project, proxied, runs, workers):
-    others = [IDLE] if workers == "two workers" else []
-    for options in others:  # this one sends what is due
-        project.start_worker(*options)
-    with project.worker("-c", "1"):
+    with contextlib.ExitStack() as stack:
+        if workers == "two workers":  # the first one sends what is due
+            stack.enter_context(project.worker(*IDLE))
+        stack.enter_context(project.worker("-c", "1"))
         runs(0)
         lose_the_answer(proxied, 1)
         wait_for("the letter to be settled", lambda: is_settled(project))
@@ -70,6 +74,7 @@ def test_an_original_that_was_taken_before_its_letter_exists(project, proxied, r
     assert dropped(project) == 0, "no copy was sent"
 
 
+@pytest.mark.nightly
 def test_an_original_that_waits_until_its_letter_is_known(project, proxied, runs):
     lose_the_answer(proxied, 1)
     with project.worker("-c", "1"):
@@ -91,6 +96,7 @@ def test_an_original_that_is_late(project, proxied, runs):
     assert is_settled(project)
 
 
+@pytest.mark.nightly
 def test_both_copies_wait_for_the_first_worker(project, proxied, runs):
     lose_the_answer(proxied, 1)
     with project.worker(*IDLE):
@@ -103,6 +109,7 @@ def test_both_copies_wait_for_the_first_worker(project, proxied, runs):
     assert is_settled(project)
 
 
+@pytest.mark.nightly
 def test_an_original_that_never_came(project, proxied, runs):
     proxy, sender = proxied
     proxy.hold()

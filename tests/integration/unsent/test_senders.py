@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import kombu
 import pytest
@@ -53,6 +54,14 @@ def test_messages_are_sent_again_once_the_broker_is_back(sender, broker, project
     sender.dlq.sending.circuit._try_at = 0.0
     sender.send(4)
     assert (messages(project), len(sender.letters())) == (2, 3)
+
+
+def test_a_connection_that_the_broker_has_closed_is_opened_again(sender, broker, project):
+    """RabbitMQ closes an idle one without heartbeats. What is written to it vanishes."""
+    sender.send(0)
+    broker[0].sever()
+    sender.send(1)
+    assert (messages(project), sender.letters()) == (2, [])
 
 
 @pytest.mark.parametrize("first", ["a message", "a message without the option", "nothing"])
@@ -108,6 +117,24 @@ def test_a_connection_of_the_caller_is_used_and_lost(sender, broker, project):
         sender.dlq.sending.circuit._try_at = 0.0
         sender.send(2, connection=connection)
     assert (messages(project), len(sender.letters())) == (2, 1)
+
+
+def test_threads_lose_and_double_nothing(sender, broker, project):
+    proxy, _ = broker
+    sender.send(0)
+
+    def send(thread):
+        for number in range(10):
+            sender.send(100 * thread + number)
+            if (thread, number) == (0, 3):
+                proxy.cut()
+            elif (thread, number) == (0, 6):
+                proxy.restore()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(send, range(8)))
+    # The broker may have one in doubt, too.
+    assert 81 <= messages(project) + len(sender.letters()) <= 81 + sender.doubts
 
 
 def test_a_full_queue_of_rabbitmq_keeps_the_message(make_project, rabbitmq_url, make_sender):

@@ -514,5 +514,5 @@ def test_of_a_message_in_doubt_one_copy_runs(store, monkeypatch):
 
     second = [(doubtful_parking("here", "m2"), copy) for copy in (2, 1)]
     assert store.parked.accept(second) == [True, False]
-    # A worker that receives the first copy much later still asks.
-    assert store.parked.in_doubt("here") == {"m1", "m2"}
+    # A worker that receives the first copy of "b" much later still asks.
+    assert store.parked.in_doubt("here") == {"m2"}

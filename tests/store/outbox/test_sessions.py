@@ -283,7 +283,7 @@ def test_the_row_has_the_namespace_and_is_sealed(shop, sessions):
     # Other namespaces have other persons.
     person, keys = shop.dlq.store.transactions.read(
         lambda one: (
-            sealing_of(one).person_id("customer 4711").hex(),
+            sealing_of(one).person_id("customer 4711"),
             [*one.scalars(sa.select(key.c.id))],
         )
     )

@@ -150,6 +150,7 @@ def cases():
         "redis.reply",
     )
     yield name, pretend(name, "OOM command not allowed"), t, "redis.reply"
+    yield name, pretend(name, "MISCONF Errors writing to the AOF file"), t, "redis.reply"
     yield name, pretend(name, "BUSYGROUP Consumer Group name exists"), x, "redis.reply"
     yield name, pretend(name, "WRONGTYPE Operation against a key"), x, "redis.reply"
     name = "redis.exceptions.LockError"
