@@ -298,8 +298,11 @@ class Account:
 
     @property
     def doubled(self) -> set[int]:
-        """Tasks of which two messages ran, one of them from the store."""
-        return {n for n, runs in self.runs.items() if len({run.release for run in runs}) > 1}
+        """Tasks of which two messages ran."""
+        return {
+            number for number, runs in self.runs.items()
+            if len({run.release for run in runs}) > 1 or sum(not run.redelivered for run in runs) > 1
+        }  # fmt: skip
 
     @property
     def redelivered(self) -> set[int]:
@@ -336,7 +339,7 @@ class Account:
             f"{len(self.outages)} outages, {len(self.requests)} requests: {len(answered)} answered, "
             f"{len(failed)} failed, {len(self.numbers(0))} without an answer",
             f"ran {len(self.runs)}, {released} from the store; twice {ran[2]}: "
-            f"{len(self.doubled)} because of the store, {len(self.redelivered)} because of the broker",
+            f"{len(self.doubled)} as two messages, {len(self.redelivered)} as one, delivered again",
             f"lost {len(self.lost)}, ran and are letters {len(self.both)}, failed and ran "
             f"{len(failed & self.runs.keys())}, left in the broker {self.left}; letters {dict(kept)}; "
             f"workers {self.workers}",

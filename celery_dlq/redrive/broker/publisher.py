@@ -52,13 +52,17 @@ def open_publisher(app: Any) -> Iterator[Publisher]:
                 f"The broker does not answer ({reason(error)}); nothing was sent. "
                 "Check broker_url, then run: celery dlq doctor."
             ) from error
-        with connection.channel() as channel:
+        channel = connection.channel()
+        try:
             if is_on_sqs(channel):
                 yield SQSPublisher(channel)
             elif hasattr(channel, "confirm_select"):
                 yield ConfirmingPublisher(channel)
             else:
                 yield BatchingPublisher(channel)
+        finally:
+            # RabbitMQ's client would write to a connection that was lost.
+            connection.maybe_close_channel(channel)
 
 
 class BatchingPublisher(AtOnce):

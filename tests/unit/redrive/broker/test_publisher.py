@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 from amqp.exceptions import NotFound
 from celery import Celery
+from kombu.transport import memory
 from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RedriveError
@@ -122,6 +123,18 @@ def test_a_body_without_a_content_type_is_sent_without_being_encoded(app):
 @pytest.fixture
 def app():
     return Celery("unit", broker="memory://", set_as_current=False)
+
+
+def test_a_connection_that_was_lost_is_left_without_an_error(app, monkeypatch):
+    close = memory.Channel.close
+
+    def lose(_channel):
+        monkeypatch.setattr(memory.Channel, "close", close)
+        raise BrokenPipeError
+
+    monkeypatch.setattr(memory.Transport, "connection_errors", (BrokenPipeError,))
+    with open_publisher(app):
+        monkeypatch.setattr(memory.Channel, "close", lose)
 
 
 def test_a_message_goes_to_its_queue_as_it_was(app):
