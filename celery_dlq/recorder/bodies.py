@@ -56,7 +56,7 @@ def begin() -> None:
 
 def note(task_id: str) -> None:
     """Note in a process of the pool that the body of a task has returned, and its result is stored."""
-    raw = task_id.encode(errors="replace")
+    raw = str(task_id).encode(errors="replace")  # a hostile message may have a number
     if _shared is None or len(raw) > _LONGEST or (start := _own_start()) is None:
         return
     _shared[start + 1 : start + _SLOT.size] = _SLOT.pack(0, len(raw), os.getpid(), raw)[1:]
@@ -66,7 +66,7 @@ def note(task_id: str) -> None:
 
 def has_returned(pid: int | None, task_id: str) -> bool:
     """Whether the body of a task has returned that the process ``pid`` of this worker's pool ran last."""
-    return _shared is not None and any(pair == (pid, task_id) for pair in _pairs(_shared[:]))
+    return _shared is not None and any(pair == (pid, str(task_id)) for pair in _pairs(_shared[:]))
 
 
 def returned_in(directory: Path) -> frozenset[tuple[int, str]]:

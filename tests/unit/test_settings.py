@@ -37,6 +37,8 @@ VALUES = {
     "retry_budget": ([None, 0, 0.2, 1], [-0.1, 1.5, 20, "20%", True, float("nan")]),
     "retry_budget_floor": ([0, 3], [-1, 0.5, None]),
     "breaker_failures": ([0, 20], [-1, 2.5, None]),
+    "unsent": (["raise", "store", "commit"], ["", "spool", None]),
+    "unsent_after": ([0.1, 2, 60], [0, 61, "2"]),
     "breaker_streak": ([0, 50], [-1, 2.5, None]),
     "breaker_window": ([0.1, 60.0], [0, "1m"]),
     "breaker_recovery": ([0.1, 3_600], [0, 3_601, None]),

@@ -67,7 +67,8 @@ class Sender:
         if "keeper" in vars(self.dlq.sending):
             self.dlq.sending.keeper.writer.stop()
         with contextlib.suppress(Exception):
-            self.app.pool.force_close_all()
+            # Not the pool itself, which other apps in this process share.
+            self.app.pool.force_close_all(close_pool=False)
         self.dlq.store.close()
         self.app.close()
 

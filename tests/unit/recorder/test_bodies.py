@@ -59,6 +59,11 @@ def test_a_body_that_has_returned_is_known_until_the_next_one_begins(shared, in_
     assert not has_returned(None, "a")
 
 
+def test_the_id_of_a_hostile_message_may_be_a_number(shared, in_child):
+    pid = in_child(0, bodies.begin, noting(7))
+    assert has_returned(pid, 7)
+
+
 def test_what_has_no_slot_is_not_noted(shared, in_child):
     in_child(512, noting("a"))
     in_child(1, noting("x" * 121))
