@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -91,9 +92,10 @@ class Outbox:
         error = circuit.why_not_now()
         if error is not None:
             return Unsent(error)
+        began = time.monotonic()
         unsent = transmit(producer, body, options, within_s=within_s, retries=not circuit.is_open)
         if unsent is not None or circuit.is_open:
-            circuit.note(unsent)
+            circuit.note(unsent, time.monotonic() - began)
         return unsent
 
     def new_name(self) -> str:

@@ -29,8 +29,9 @@ _LIMITS = {
 #: The part of Celery's ``task_publish_retry_policy`` that kombu's ``ensure_connection()`` takes.
 _POLICY = ("max_retries", "interval_start", "interval_step", "interval_max")
 
-#: Seconds between two tries while the broker is away.
-PAUSE_S = 2.0
+#: Seconds between two tries while the broker is away; and how many times as long as a try the pause after it
+#: is at least, so that few messages wait for a broker that hangs.
+PAUSE_S, PAUSES = 2.0, 5.0
 
 #: The state of a TCP connection that neither side has closed (``tcp_states.h`` of Linux).
 _ESTABLISHED = 1
@@ -170,11 +171,11 @@ class BrokerCircuit:
         # Each raise adds to the traceback, which keeps the messages of its frames in memory.
         return self._error and self._error.with_traceback(None)
 
-    def note(self, unsent: Unsent | None) -> None:
-        """Note the result of a try."""
+    def note(self, unsent: Unsent | None, took_s: float) -> None:
+        """Note the result of a try, which took ``took_s`` seconds."""
         was_open = self.is_open
         self._error = unsent.error if unsent is not None and unsent.is_away else None
-        self._try_at = self._monotonic() + PAUSE_S
+        self._try_at = self._monotonic() + max(PAUSE_S, PAUSES * took_s)
         if self._error is not None and not was_open:
             logger.warning("the broker cannot be reached, so messages are kept: %r", self._error)
         elif self._error is None and was_open:

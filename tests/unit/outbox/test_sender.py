@@ -17,6 +17,7 @@ from redis.exceptions import AuthenticationError
 from celery_dlq import DLQTask
 from celery_dlq.model.headers import RELEASE_HEADER, SENT_HEADER
 from celery_dlq.model.states import Reason, State
+from celery_dlq.outbox.transmission import BrokerCircuit, Unsent
 from celery_dlq.store.base import DOUBT_S, Filter
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -115,6 +116,16 @@ def test_while_the_broker_is_away_one_message_tries_every_two_seconds(charge, dl
     charge.delay(17)
     charge.delay(17)
     assert len(kept(dlq)) == 7
+
+
+def test_few_messages_wait_for_a_broker_that_hangs():
+    now = 0.0
+    circuit = BrokerCircuit(lambda: now)
+    circuit.note(Unsent(TimeoutError(), is_away=True), took_s=2.0)
+    now = 9.9
+    assert circuit.why_not_now()
+    now = 10.0
+    assert circuit.why_not_now() is None
 
 
 def test_the_log_says_once_that_the_broker_is_away_and_once_that_it_is_back(
