@@ -116,7 +116,6 @@ class Keeper:
                 self._spool = _StrictSpool(
                     chosen.spool_dir, max_size=chosen.spool_max_size, ring=dlq.keyring
                 )
-                dlq.prepare_store()  # not in the time that the store has to answer
                 self._writer = Writer(
                     lambda: dlq.store,
                     self._spool,

@@ -29,7 +29,7 @@ class Sender:
     """
 
     def __init__(self, project, broker=None, **settings):
-        self.project = project
+        self.project, self.has_own_address = project, broker is not None
         self.app = Celery("proj", broker=broker or project.broker, set_as_current=False)
         self.app.conf.update(
             **queue_settings(project.queue, project.queue_type),
@@ -66,9 +66,9 @@ class Sender:
         """Close everything that it has opened."""
         if "keeper" in vars(self.dlq.sending):
             self.dlq.sending.keeper.writer.stop()
-        with contextlib.suppress(Exception):
-            # Not the pool itself, which other apps in this process share.
-            self.app.pool.force_close_all(close_pool=False)
+        if self.has_own_address:  # otherwise, other apps in this process share its pool
+            with contextlib.suppress(Exception):
+                self.app.pool.force_close_all()
         self.dlq.store.close()
         self.app.close()
 
