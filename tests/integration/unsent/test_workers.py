@@ -1,18 +1,22 @@
-"""Messages that could not be sent are sent by workers: each runs once. A worker keeps the messages that its
-tasks could not send."""
+"""Messages that could not be sent are sent by workers: each runs once, in its place in a canvas. A worker
+keeps the messages that its tasks could not send."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from collections import Counter
 from datetime import timedelta
 
 import pytest
+from celery import chain, chord, group
 from kombu import Connection
 from kombu.exceptions import ChannelError
 from project import wait_for
 
+from celery_dlq import DLQTask
 from celery_dlq.model.states import State
+from celery_dlq.outbox import sender as outbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -27,11 +31,55 @@ def messages(project):
             return 0
 
 
+@pytest.fixture
+def cut_after(monkeypatch):
+    """Cuts a proxy after this many messages of this process."""
+
+    def cut_after(number, proxy):
+        count, transmit = itertools.count(), outbox.Outbox.transmit
+
+        def transmitting(*arguments):
+            if next(count) == number:
+                proxy.cut()
+            return transmit(*arguments)
+
+        monkeypatch.setattr(outbox.Outbox, "transmit", transmitting)
+
+    return cut_after
+
+
+def test_a_canvas_of_which_a_part_was_sent(
+    project, make_proxy, make_sender, redis_url, cut_after, runs
+):
+    project.backend = project.app.conf.result_backend = f"{redis_url}/9"
+    proxy, url = make_proxy(project.broker)
+    sender = make_sender(project, url, result_backend=project.backend)
+    task = {
+        name: sender.app.task(base=DLQTask, name=f"proj.{name}", shared=False)(_not_here)
+        for name in ("succeed", "total", "add")
+    }
+    cut_after(20, proxy)
+    members = group(sender.task.s(number, 0.0, 0) for number in range(40)).apply_async()
+    proxy.restore()
+    sender.dlq.sending.circuit._try_at = 0.0
+    cut_after(5, proxy)
+    total = chord([task["succeed"].s(number) for number in range(10)])(task["total"].s())
+    sums = chain(task["add"].s(1, 2), task["add"].s(3), task["add"].s(4)).apply_async()
+    assert len(sender.letters()) == 20 + 5 + 1
+    with project.worker("-c", "2"):
+        runs(*range(40))
+        assert members.get(timeout=60) == list(range(40))
+        assert (total.get(timeout=60), sums.get(timeout=60)) == (45, 10)
+        wait_for("all letters to be settled", lambda: project.parked() == 0)
+    assert project.fixed.with_name("count-total").read_text() == ".", "the chord ran once"
+
+
 def test_what_tasks_send_while_the_broker_is_away(project, make_proxy, make_sender):
     direct, (proxy, project.broker) = project.broker, make_proxy(project.broker)
     project.module = "proj_unsent"
     project.settings = {"dlq_unsent": "store", "dlq_unsent_after": 0.5}
     sender = make_sender(project, direct)
+    sender.has_own_address = False
     ways = ["fails", "retries", "is replaced", "sends"]
     again = {
         "fails": "{} 1",
@@ -140,3 +188,7 @@ def test_a_task_that_beat_cannot_send_runs_once(project, make_proxy, make_sender
         wait_for("all letters to be settled", lambda: project.parked() == messages(project) == 0)
     said = (project.directory / "beat.log").read_text()
     assert len(project.lines("runs")) == due == said.count("Sending due task one")
+
+
+def _not_here(*args, **kwargs):
+    raise AssertionError("runs in a worker only")
