@@ -69,6 +69,9 @@ class Sender:
         if self.has_own_address:  # otherwise, other apps in this process share its pool
             with contextlib.suppress(Exception):
                 self.app.pool.force_close_all()
+        if self.app.conf.result_backend:
+            self.app.backend.result_consumer.stop()
+            self.app.backend.client.connection_pool.disconnect()
         self.dlq.store.close()
         self.app.close()
 
