@@ -148,7 +148,7 @@ class DeadLetterQueue(AutomationAPI, RetentionAPI, MetricsAPI):
 
     @cached_property
     def doubts(self) -> Doubts:
-        """The messages of which it is unknown whether the broker has taken them."""
+        """The messages that the broker may have taken, although it did not confirm them."""
         from celery_dlq.worker.admission.doubts import Doubts
 
         return Doubts(self.hold.place)

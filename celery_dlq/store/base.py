@@ -121,7 +121,7 @@ class TypeCount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unsent:
+class UnsentAt:
     """The messages that one broker did not take, and that wait to be sent to it."""
 
     #: Names the broker: see :class:`~celery_dlq.worker.broker_limits.Hold`.
@@ -143,7 +143,7 @@ class Measures:
     parked: int
     overdue: int
     #: By the broker.
-    unsent: tuple[Unsent, ...]
+    unsent: tuple[UnsentAt, ...]
     operations: Mapping[OperationState, int]
     #: When an operation was last aborted, by its guard or by an error.
     aborted_at: datetime | None

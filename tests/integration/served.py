@@ -277,7 +277,7 @@ UP, HIT, SHORT, LONG = "up", "hit by the kill", "away", "away for long"
 
 @dataclass(frozen=True)
 class Account:
-    """What became of each request."""
+    """How each request ended."""
 
     requests: Sequence[Request]
     outages: Sequence[Outage]
@@ -298,7 +298,7 @@ class Account:
 
     @property
     def doubled(self) -> set[int]:
-        """Tasks of which two messages ran."""
+        """Tasks that ran by two messages."""
         return {
             number for number, runs in self.runs.items()
             if len({run.release for run in runs}) > 1 or sum(not run.redelivered for run in runs) > 1
@@ -306,7 +306,7 @@ class Account:
 
     @property
     def redelivered(self) -> set[int]:
-        """Tasks of which the broker delivered one message again, and that ran again."""
+        """Tasks that ran again, because the broker delivered one message again."""
         return {n for n, runs in self.runs.items() if len(runs) > 1} - self.doubled
 
     @property

@@ -18,7 +18,7 @@ from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.letter.functions import functions_of
-from celery_dlq.store.base import PARKED_OVERDUE_S, Filter, Unsent
+from celery_dlq.store.base import PARKED_OVERDUE_S, Filter, UnsentAt
 from celery_dlq.view.automations import AutoWithStatus, autos_with_status
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -219,7 +219,7 @@ def check_unsent(session: Session) -> Findings:
         )
 
 
-def _unsent(session: Session, waiting: Unsent) -> Finding:
+def _unsent(session: Session, waiting: UnsentAt) -> Finding:
     """The messages that wait for one broker."""
     waited_s = (session.store.now() - waiting.since).total_seconds()
     many = counted(waiting.messages, "unsent message")

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.headers import doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
-from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release, Unsent
+from celery_dlq.store.base import NO_COPY, PARKED_OVERDUE_S, Filter, Lease, Release, UnsentAt
 from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock
 from celery_dlq.store.database.namespaces import is_ours
@@ -56,7 +56,7 @@ def count_overdue(connection: Connection) -> int:
     return count_rows(connection, parked, IS_PARKED, ~_IS_UNSENT, parked.c.due_at < before)
 
 
-def unsent_by_place(connection: Connection) -> tuple[Unsent, ...]:
+def unsent_by_place(connection: Connection) -> tuple[UnsentAt, ...]:
     """The messages that brokers did not take from their senders, and that have not been sent since."""
     added = select(
         parked.c.place,
@@ -65,7 +65,7 @@ def unsent_by_place(connection: Connection) -> tuple[Unsent, ...]:
     )
     these = IS_PARKED, _IS_UNSENT, is_ours(connection, parked)
     rows = connection.execute(added.where(*these).group_by(parked.c.place)).mappings()
-    return tuple(Unsent(**row) for row in rows)
+    return tuple(UnsentAt(**row) for row in rows)
 
 
 class Parked(StoreRole):
@@ -204,7 +204,8 @@ class Parked(StoreRole):
     @reads
     def in_doubt(self, place: str) -> frozenset[str]:
         """The names of the messages that their senders may have sent to ``place``, by
-        :func:`~celery_dlq.model.headers.doubtful_parking`. Also those of which another copy has run."""
+        :func:`~celery_dlq.model.headers.doubtful_parking`. This includes messages that have run as another
+        copy."""
         beginning = doubtful_parking(place, "")
         stored = select(parked.c.parking).where(begins_with(parked.c.parking, beginning))
         # If the broker delivers a first copy again that has run, it may run, as any message.
@@ -246,7 +247,7 @@ class Parked(StoreRole):
         return count_overdue(self.connection)
 
     @reads
-    def unsent(self) -> tuple[Unsent, ...]:
+    def unsent(self) -> tuple[UnsentAt, ...]:
         """:func:`unsent_by_place`, in a transaction of its own."""
         return unsent_by_place(self.connection)
 

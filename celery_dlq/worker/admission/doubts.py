@@ -1,5 +1,5 @@
-"""Messages of ``dlq_unsent`` of which their sender does not know whether the broker has taken them. Such a
-message has a letter, and is sent again after a while, as another copy; but a worker may have run it before.
+"""Messages of ``dlq_unsent`` that the broker may have taken, although it did not confirm them. Such a message
+has a letter, and is sent again after a while, as another copy; but a worker may have run it before.
 
 So each worker remembers the messages that it took lately. Every few seconds it reads which are in doubt. The
 messages among them that it took are accepted as the first copy; for each that it takes from then on, it asks

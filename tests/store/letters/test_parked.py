@@ -11,7 +11,7 @@ from support.stores.rollup_checks import assert_counts_hold
 from celery_dlq.model.headers import RELEASE_HEADER, doubtful_parking
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import DOUBT_S, Filter, Lease, Unsent
+from celery_dlq.store.base import DOUBT_S, Filter, Lease, UnsentAt
 from celery_dlq.store.letters import acts
 from celery_dlq.store.rows import rows
 
@@ -477,7 +477,7 @@ def test_messages_that_were_not_sent_are_counted_by_their_broker(store):
     park(store, unsent("a", last_failed_at=late), unsent("b"), parking("c", -500), others)
     found = store.monitoring.measures()
     assert sorted(found.unsent, key=lambda one: one.place) == [
-        Unsent(place="here", messages=2, since=T0), Unsent(place="there", messages=1, since=late),
+        UnsentAt(place="here", messages=2, since=T0), UnsentAt(place="there", messages=1, since=late),
     ]  # fmt: skip
     assert store.parked.unsent() == found.unsent
     assert (found.parked, found.overdue) == (4, 1)

@@ -20,7 +20,7 @@ from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import CircuitState, Lost, RecorderReport, ReportKind
-from celery_dlq.store.base import Cell, Measures, Unsent
+from celery_dlq.store.base import Cell, Measures, UnsentAt
 from celery_dlq.store.keeping import (
     CLOSED_AGES,
     ArchiveTotals,
@@ -63,8 +63,8 @@ MEASURES = Measures(
     parked=4,
     overdue=1,
     unsent=(
-        Unsent(place="here", messages=2, since=T0 + timedelta(seconds=200)),
-        Unsent(place="there", messages=1, since=T0 + timedelta(seconds=100)),
+        UnsentAt(place="here", messages=2, since=T0 + timedelta(seconds=200)),
+        UnsentAt(place="there", messages=1, since=T0 + timedelta(seconds=100)),
     ),
     operations=dict.fromkeys(OperationState, 0) | {OperationState.ABORTED: 2},
     aborted_at=T0 + timedelta(seconds=5),
@@ -227,7 +227,7 @@ def test_every_number_of_the_store_is_there():
 
 
 def test_a_message_of_a_sender_whose_clock_is_ahead_has_no_age():
-    ahead = Unsent(place="here", messages=1, since=T0 + timedelta(seconds=900))
+    ahead = UnsentAt(place="here", messages=1, since=T0 + timedelta(seconds=900))
     found = scrape(lambda: reading(replace(MEASURES, unsent=(ahead,))))
     assert found["celery_dlq_oldest_unsent_seconds"] == 0
 
